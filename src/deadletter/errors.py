@@ -1,0 +1,189 @@
+"""Every error Deadletter raises, on one page.
+
+::
+
+    DeadletterError
+    ├── UsageError                 what was asked for makes no sense; nothing was touched
+    ├── MessageError               a message whose bytes are not what AMQP says they should be
+    ├── NoPrivateBroker            a private RabbitMQ could not be started
+    ├── QueueMissing               a queue somebody named is not there
+    ├── MoveFailed                 the safe move could not go on; what it held is back in its source
+    └── WireError                  anything between us and the broker
+        ├── FrameError             bytes that are not AMQP, or larger than we allow
+        ├── CannotConnect          no conversation came about
+        │   ├── Unreachable        nobody answers at that address (worth another try)
+        │   ├── NotAmqp            somebody answers, but not an AMQP broker; also TLS against no TLS
+        │   ├── CertificateRefused the broker's certificate did not verify
+        │   ├── LoginRefused       user or password are wrong
+        │   └── VhostRefused       the vhost is missing, or closed to this user
+        ├── ConnectionLost         the conversation ended (worth another try)
+        │   ├── HeartbeatMissed    the broker fell silent
+        │   └── ClosedByBroker     the broker said why: `code` and `text`
+        │       ├── ConnectionForced     320, it is shutting down or an operator closed us
+        │       └── FrameRefused         501, it did not like a frame of ours
+        ├── ChannelClosed          the broker closed one channel: `code` and `text`
+        │   ├── ContentTooLarge    311
+        │   ├── AccessRefused      403
+        │   ├── NotFound           404
+        │   ├── ResourceLocked     405
+        │   └── PreconditionFailed 406
+        ├── ConsumerCancelled      the broker ended a consumer; its unacked letters are no longer ours
+        └── ChannelsExhausted      this connection has no channel number left
+
+Errors carry data as attributes and a whole sentence as text: what was expected, what came, what to do.
+A library's own exception is translated where it is caught and never crosses a room.
+"""
+
+from __future__ import annotations
+
+
+class DeadletterError(Exception):
+    """The root of the tree."""
+
+
+class UsageError(DeadletterError):
+    """What was asked for makes no sense; nothing was touched."""
+
+
+class MessageError(DeadletterError):
+    """A message whose bytes are not what AMQP says they should be."""
+
+
+class NoPrivateBroker(DeadletterError):
+    """A private RabbitMQ could not be started; the text says what to do."""
+
+
+class QueueMissing(DeadletterError):
+    """A queue somebody named is not there."""
+
+    def __init__(self, queue: str, vhost: str) -> None:
+        self.queue = queue
+        self.vhost = vhost
+        super().__init__(
+            f"no queue {queue!r} in vhost {vhost!r}; list them with: rabbitmqctl list_queues -p {vhost!r}"
+        )
+
+
+class MoveFailed(DeadletterError):
+    """The safe move could not go on; everything it held is back in its source."""
+
+
+class WireError(DeadletterError):
+    """Anything between us and the broker."""
+
+
+class FrameError(WireError):
+    """Bytes that are not AMQP, or larger than we allow."""
+
+
+class CannotConnect(WireError):
+    """No conversation came about."""
+
+
+class Unreachable(CannotConnect):
+    """Nobody answers at that address. Worth another try."""
+
+
+class NotAmqp(CannotConnect):
+    """Somebody answers, but not an AMQP 0-9-1 broker; also TLS against no TLS."""
+
+
+class CertificateRefused(CannotConnect):
+    """The broker's certificate did not verify."""
+
+
+class LoginRefused(CannotConnect):
+    """User or password are wrong."""
+
+
+class VhostRefused(CannotConnect):
+    """The vhost is missing, or closed to this user."""
+
+
+class ConnectionLost(WireError):
+    """The conversation ended. Worth another try."""
+
+
+class HeartbeatMissed(ConnectionLost):
+    """The broker fell silent for two heartbeat intervals."""
+
+
+class ClosedByBroker(ConnectionLost):
+    """The broker closed the connection and said why."""
+
+    def __init__(self, code: int, text: str) -> None:
+        self.code = code
+        self.text = text
+        super().__init__(f"the broker closed the connection: {code} {text}")
+
+
+class ConnectionForced(ClosedByBroker):
+    """320: the broker is shutting down, or an operator closed the connection."""
+
+
+class FrameRefused(ClosedByBroker):
+    """501: the broker did not like a frame of ours, most often for its size."""
+
+
+class ChannelClosed(WireError):
+    """The broker closed one channel and said why."""
+
+    def __init__(self, code: int, text: str) -> None:
+        self.code = code
+        self.text = text
+        super().__init__(f"the broker closed the channel: {code} {text}")
+
+
+class ContentTooLarge(ChannelClosed):
+    """311."""
+
+
+class AccessRefused(ChannelClosed):
+    """403."""
+
+
+class NotFound(ChannelClosed):
+    """404."""
+
+
+class ResourceLocked(ChannelClosed):
+    """405."""
+
+
+class PreconditionFailed(ChannelClosed):
+    """406: also an argument that differs on declare, and a `user_id` that is not the connection's."""
+
+
+class ConsumerCancelled(WireError):
+    """The broker ended a consumer: its queue was deleted, failed over, or the consumer took too long.
+
+    Whatever was unacked on it is no longer ours.
+    """
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        super().__init__(f"the broker cancelled our consumer on {queue!r}; is the queue still there?")
+
+
+class ChannelsExhausted(WireError):
+    """This connection has no channel number left."""
+
+
+_CHANNEL: dict[int, type[ChannelClosed]] = {
+    311: ContentTooLarge,
+    403: AccessRefused,
+    404: NotFound,
+    405: ResourceLocked,
+    406: PreconditionFailed,
+}
+_CONNECTION: dict[int, type[ClosedByBroker]] = {320: ConnectionForced, 501: FrameRefused}
+
+
+def channel_closed(code: int, text: str) -> ChannelClosed:
+    """The typed error for a `channel.close` of the broker."""
+    return _CHANNEL.get(code, ChannelClosed)(code, text)
+
+
+def connection_closed(code: int, text: str) -> ClosedByBroker:
+    """The typed error for a `connection.close` of the broker."""
+    return _CONNECTION.get(code, ClosedByBroker)(code, text)
