@@ -1,0 +1,84 @@
+"""The corners of topic matching; that they are the broker's corners, tests/broker/test_topic.py checks."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+
+from deadletter.core.glob import glob
+from deadletter.core.topic import topic_matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key"),
+    [
+        ("a.b", "a.b"),
+        ("a.*", "a.b"),
+        ("*.b", "a.b"),
+        ("a.#", "a"),
+        ("a.#", "a.b.c"),
+        ("#.a", "a"),
+        ("#", ""),
+        ("#", "a.b"),
+        ("#.#", ""),
+        ("", ""),
+        ("*", "a"),
+        ("a.*.b", "a..b"),
+        ("a.*", "a."),
+        ("*.*", "."),
+        ("#.b.#", "a.b.c"),
+        ("#.b.*.#", "b.b.b"),
+        ("a*", "a*"),
+        ("retry.#.1", "retry.rk.test.fail.1"),
+        ("retry.#.1", "retry.1"),
+    ],
+)
+def test_matches(pattern: str, key: str) -> None:
+    assert topic_matches(pattern, key)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key"),
+    [
+        ("*", ""),
+        ("", "a"),
+        ("a", "a.b"),
+        ("a.*", "a"),
+        ("a.*", "a.b.c"),
+        ("a*", "ab"),
+        ("a#", "a.b"),
+        ("*", "."),
+        ("#.b.*", "a.b"),
+        ("a.b", "A.b"),
+        ("retry.#.1", "retry.rk.2"),
+    ],
+)
+def test_does_not_match(pattern: str, key: str) -> None:
+    assert not topic_matches(pattern, key)
+
+
+def test_many_wildcards_take_no_time() -> None:
+    started_at = perf_counter()
+    assert not topic_matches(".".join(["#"] * 100 + ["x"]), ".".join(["a"] * 128))
+    assert not glob("*a" * 100 + "*b", "a" * 4_000)
+    assert perf_counter() - started_at < 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("dlq.*", "dlq.orders", True),
+        ("dlq.*", "dlq.", True),
+        ("dlq.*", "xdlq.orders", False),
+        ("*_dlq_*", "v1_dlq_orders", True),
+        ("orders", "orders", True),
+        ("orders", "orders2", False),
+        ("*", "", True),
+        ("[a]", "a", False),
+        ("a?c", "abc", False),
+        ("*ab", "aab", True),
+    ],
+)
+def test_glob(pattern: str, text: str, *, expected: bool) -> None:
+    assert glob(pattern, text) is expected
