@@ -51,11 +51,13 @@ def _random_keys(dice: random.Random, words: tuple[str, ...], count: int) -> lis
 @pytest.mark.parametrize("seed", [1, 2])
 def test_agrees_with_the_broker(vhost: Vhost, seed: int) -> None:
     dice = random.Random(seed)
-    patterns = _random_keys(dice, (*WORDS, "*", "#", "#", "*"), PATTERNS)
     # a key may hold the wildcards' signs as words, and the broker then takes them literally
     keys = _random_keys(dice, (*WORDS, "*", "#"), KEYS)
     connection = pika.BlockingConnection(pika.URLParameters(vhost.url))
     try:
+        most = _most_runs(connection)
+        patterns = _random_keys(dice, (*WORDS, "*", "#", "#", "*"), PATTERNS)
+        patterns = [pattern for pattern in patterns if pattern.split(".").count("#") <= most]
         routed = _routed_by_broker(connection.channel(), patterns, keys)
     finally:
         connection.close()
@@ -63,6 +65,12 @@ def test_agrees_with_the_broker(vhost: Vhost, seed: int) -> None:
     assert sorted(ours - routed) == []
     assert sorted(routed - ours) == []
     assert len(routed) > len(patterns)  # the sample says something
+
+
+def _most_runs(connection: pika.BlockingConnection) -> int:
+    """4.3 refuses a binding with more than two `#` (406); older brokers take any number."""
+    version = connection._impl.server_properties["version"]
+    return 2 if tuple(map(int, version.split(".")[:2])) >= (4, 3) else 6
 
 
 def _routed_by_broker(

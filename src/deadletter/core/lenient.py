@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from math import isfinite
 from typing import Final
 
 MAX_COUNT: Final = 2**63 - 1
@@ -70,10 +69,11 @@ def count(value: object) -> int | None:
             return None
         case int():
             return min(max(value, 0), MAX_COUNT)
-        case float() | Decimal():
-            # a signalling NaN raises when compared, so finite comes first
-            whole = isfinite(value) and 0 <= value < 2**53 and value == int(value)
-            return int(value) if whole else None
+        case float():
+            return int(value) if 0 <= value < 2**53 and value.is_integer() else None
+        case Decimal():
+            # finite first: comparing a signalling NaN raises
+            return int(value) if value.is_finite() and 0 <= value < 2**53 and value == int(value) else None
         case bytes():
             return count(value.decode("latin-1")) if len(value) <= _MAX_DIGITS + 2 else None
         case str():
