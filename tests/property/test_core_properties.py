@@ -28,7 +28,16 @@ from deadletter.core.origin import Ambiguous
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.topic import topic_matches
 
-QUEUES = ["orders", "orders.retry", "orders.dlq", "deadletter.delay.1000", "deadletter.due", "é", ""]
+QUEUES = [
+    "orders",
+    "orders.retry",
+    "orders.dlq",
+    "deadletter.delay.1000",
+    "deadletter.due",
+    "é",
+    "",
+    "\x1b[2J\n",
+]
 HEADERS_OF_INTEREST = [
     "x-death",
     "deadletter-deaths",

@@ -276,6 +276,29 @@ def test_after_a_level_of_ours_the_first_death_named_is_not_the_origin() -> None
     assert provenance(headers) == Fresh(origin=Origin(queue="billing", exchange="shop", routing_keys=("k",)))
 
 
+def test_after_a_level_of_ours_the_oldest_since_then_counts() -> None:
+    level = entry("deadletter.delay.1000", "expired")
+    headers = {
+        "x-death": [entry("invoices", after_s=20), entry("billing", after_s=9), level],
+        "x-first-death-queue": "invoices",
+        "x-first-death-reason": "rejected",
+    }
+    assert provenance(headers) == Fresh(origin=Origin(queue="billing", exchange="shop", routing_keys=("k",)))
+
+
+def test_deaths_on_both_sides_of_a_level_are_ambiguous() -> None:
+    level = entry("deadletter.delay.1000", "expired", after_s=5)
+    headers = {"x-death": [entry("orders", count=2), entry("billing", after_s=9), level]}
+    assert isinstance(provenance(headers), Ambiguous)
+
+
+def test_our_return_exchange_is_nobody_s_origin() -> None:
+    back = entry("orders", exchange="deadletter.return.orders", key="order.new")
+    assert provenance(ours("orders", {"x-death": [back]})) == Returned(
+        origin=Origin(queue="orders", routing_keys=("order.new",)), letter_id="id-1"
+    )
+
+
 def test_a_letter_that_died_again_where_we_sent_it_keeps_its_id_and_first_arrival() -> None:
     headers = ours(
         "orders",

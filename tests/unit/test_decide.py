@@ -214,6 +214,14 @@ def test_a_claimed_origin_parks_unless_claims_are_trusted() -> None:
     assert trusting.origin.queue == "sales"
 
 
+def test_a_reason_never_prints_what_a_terminal_would_obey() -> None:
+    claimed = view_letter({"NServiceBus.FailedQ": "\x1b[2J" + "x" * 200}, broker_keeps_client_deaths=False)
+    outcome = decided(claimed, one())
+    assert outcome.cause is Cause.ORIGIN_CLAIMED
+    assert outcome.why.isprintable()
+    assert len(outcome.why) < 200
+
+
 AMBIGUOUS = letter(
     {
         "x-death": [death("invoices"), death("orders")],

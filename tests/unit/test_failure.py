@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -17,6 +17,7 @@ Caused by: java.lang.IllegalStateException: could not save
 Caused by: java.net.ConnectException: Connection refused
 \t... 12 more
 """
+LATEST = datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))
 PYTHON_STACK = """Traceback (most recent call last):
   File "/app/worker.py", line 3, in run
     save(order)
@@ -170,7 +171,7 @@ def test_nothing_recognised_is_nothing_said(headers: dict[str, object], body: by
     assert read_failure(headers, body) is None
 
 
-@pytest.mark.parametrize("value", [None, 5, b"\xff\xfe", [], {}, 1.5, True, "x" * 2_000_000])
+@pytest.mark.parametrize("value", [None, 5, 10**400, b"\xff\xfe", [], {}, 1.5, True, "x" * 2_000_000, LATEST])
 def test_any_value_in_any_header_is_borne(value: object) -> None:
     for dialect in f._DIALECTS:
         for header in (

@@ -120,6 +120,8 @@ def read_provenance(
         return Ambiguous(
             candidates=_queues(history.recent), why="its x-death header is not one a broker wrote"
         )
+    if (doubt := _doubt_across_ours(history)) is not None:
+        return doubt
     oldest = _oldest(headers, history)
     if oldest is None:
         return _claim(headers, letter_id, claimed_queue, failed_in)
@@ -179,6 +181,20 @@ def _doubt(claimed_queue: str, history: History) -> Ambiguous | None:
     )
 
 
+def _doubt_across_ours(history: History) -> Ambiguous | None:
+    """Deaths on both sides of a queue of ours: an entry that began before it cannot say when it came back.
+
+    Only where somebody republished without taking `x-death` off; we always take it off.
+    """
+    candidates = _newer_than_ours(history)
+    if len(candidates) == len(history.recent) or len(queues := _queues(candidates)) < 2:
+        return None
+    ours_at = history.recent[len(candidates)].first_at
+    if ours_at is not None and all(d.first_at is not None and d.first_at >= ours_at for d in candidates):
+        return None
+    return Ambiguous(candidates=queues, why="it died in several queues, partly before it was in ours")
+
+
 def _queues(deaths: tuple[Death, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(d.queue for d in deaths if not names.is_ours(d.queue)))
 
@@ -190,20 +206,18 @@ def _origin_of(death: Death, deaths: tuple[Death, ...]) -> Origin:
     return Origin(queue=death.queue, exchange=came_by.exchange, routing_keys=came_by.routing_keys)
 
 
-def _own_origin(headers: Mapping[str, object], queue: str, history: History | None) -> Origin:
-    """What our headers say of the first arrival; else the oldest death that came by no exchange of ours.
+def _own_origin(headers: Mapping[str, object], queue: str, history: History) -> Origin:
+    """What our headers say of the first arrival; else what the oldest deaths there say.
 
-    The second time it comes by our return exchange, which nobody means by its origin.
+    An exchange of ours is passed over: it is how it came back, not how it came. The key comes back unchanged.
     """
+    there = [d for d in reversed(history.all) if d.queue == queue]
     exchange = lenient.name(headers.get(names.ORIGIN_EXCHANGE))
-    key = lenient.name(headers.get(names.ORIGIN_ROUTING_KEY))
-    deaths = history.all if history else ()
-    there = [d for d in reversed(deaths) if d.queue == queue and not names.is_ours(d.exchange or "")]
     if exchange is None:
-        exchange = next((d.exchange for d in there if d.exchange is not None), None)
-    if key is not None:
-        return Origin(queue=queue, exchange=exchange, routing_keys=(key,))
-    keys = next((d.routing_keys for d in there if d.routing_keys), ())
+        foreign = (d.exchange for d in there if d.exchange is not None and not names.is_ours(d.exchange))
+        exchange = next(foreign, None)
+    key = lenient.name(headers.get(names.ORIGIN_ROUTING_KEY))
+    keys = (key,) if key is not None else next((d.routing_keys for d in there if d.routing_keys), ())
     return Origin(queue=queue, exchange=exchange, routing_keys=keys)
 
 
@@ -214,7 +228,7 @@ def _claim(
     failed_in: tuple[str, str] | None,
 ) -> Provenance:
     if claimed_queue is not None and not names.is_ours(claimed_queue):
-        origin = _own_origin(headers, claimed_queue, None)
+        origin = _own_origin(headers, claimed_queue, History())
         return Claimed(origin=origin, letter_id=letter_id, by=names.ORIGIN_QUEUE)
     if failed_in is not None and not names.is_ours(failed_in[0]):
         return Claimed(origin=Origin(queue=failed_in[0]), letter_id=letter_id, by=failed_in[1])
