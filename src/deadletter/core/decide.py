@@ -124,7 +124,7 @@ def questions(letter: LetterView, policies: Policies) -> tuple[JqCondition, ...]
     """The body conditions that must be answered before `decide` can choose a policy, in order, each once."""
     asked: dict[JqCondition, None] = {}
     for policy in policies:
-        if policy.match.refusal(letter) is None:
+        if policy.match.holds(letter):
             if policy.match.body is None:
                 break
             asked[policy.match.body] = None
@@ -161,7 +161,7 @@ def choose(
 ) -> tuple[Policy, bool]:
     """The first policy that matches; false when that hangs on a body condition without an answer."""
     for policy in policies.rules:
-        if policy.match.refusal(letter) is not None:
+        if not policy.match.holds(letter):
             continue
         answer = (
             Answer.YES if policy.match.body is None else answers.get(policy.match.body, Answer.UNANSWERED)

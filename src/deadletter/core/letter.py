@@ -33,30 +33,11 @@ class LetterView:
     headers: Mapping[str, object]
     history: History
     provenance: Provenance
+    origin: Origin | None
+    reason: str | None
+    """Why it last died in its origin: nobody means the expiry of the dead-letter queue after it."""
     failure: Failure | None = None
     content_type: str | None = None
-
-    @property
-    def origin(self) -> Origin | None:
-        match self.provenance:
-            case (
-                Fresh(origin=origin)
-                | Returned(origin=origin)
-                | Copied(origin=origin)
-                | Claimed(origin=origin)
-            ):
-                return origin
-            case Ambiguous() | Unknown():
-                return None
-            case _:
-                assert_never(self.provenance)
-
-    @property
-    def reason(self) -> str | None:
-        """Why it last died in its origin: nobody means the expiry of the dead-letter queue after it."""
-        recent, origin = self.history.recent, self.origin
-        there = (d.reason for d in recent if origin is not None and d.queue == origin.queue)
-        return next(there, recent[0].reason if recent else None)
 
     @property
     def first_death_at(self) -> datetime | None:
@@ -92,6 +73,31 @@ def view_letter(
     )
     if isinstance(provenance, Copied | Fresh):
         history = replace(history, older=())
+    origin = _origin(provenance)
     return LetterView(
-        headers=headers, history=history, provenance=provenance, failure=failure, content_type=content_type
+        headers=headers,
+        history=history,
+        provenance=provenance,
+        origin=origin,
+        reason=_reason(history, origin),
+        failure=failure,
+        content_type=content_type,
     )
+
+
+def _origin(provenance: Provenance) -> Origin | None:
+    match provenance:
+        case Fresh() | Returned() | Copied() | Claimed():
+            return provenance.origin
+        case Ambiguous() | Unknown():
+            return None
+        case _:
+            assert_never(provenance)
+
+
+def _reason(history: History, origin: Origin | None) -> str | None:
+    if origin is not None:
+        for death in history.recent:
+            if death.queue == origin.queue:
+                return death.reason
+    return history.recent[0].reason if history.recent else None

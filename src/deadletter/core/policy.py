@@ -90,27 +90,36 @@ class Match:
     def everything(self) -> bool:
         return self == _EVERYTHING
 
+    def holds(self, letter: LetterView) -> bool:
+        """Whether every condition holds, the body's left open."""
+        return self._failing(letter) is None
+
     def refusal(self, letter: LetterView) -> str | None:
         """The first condition that does not hold, in words; None when all hold, the body's left open."""
-        origin, failure = letter.origin, letter.failure
-        if self.queue is not None and not (origin and glob(self.queue, origin.queue)):
-            return f"origin {_said(origin.queue if origin else None)} is not like {self.queue!r}"
-        if self.routing_key is not None and not (
-            origin and any(topic_matches(self.routing_key, key) for key in origin.routing_keys)
-        ):
-            keys = origin.routing_key if origin else None
-            return f"routing key {_said(keys)} is not like {self.routing_key!r}"
+        failing = self._failing(letter)
+        return None if failing is None else f"{failing[0]} {_said(failing[1])} is not {failing[2]}"
+
+    def _failing(self, letter: LetterView) -> tuple[str, str | None, str] | None:
+        """What was looked at, what it is, what was wanted."""
+        origin = letter.origin
+        if self.queue is not None and (origin is None or not glob(self.queue, origin.queue)):
+            return "origin", origin.queue if origin else None, f"like {self.queue!r}"
+        if self.routing_key is not None:
+            keys = origin.routing_keys if origin else ()
+            if not any(topic_matches(self.routing_key, key) for key in keys):
+                return "routing key", keys[0] if keys else None, f"like {self.routing_key!r}"
         if self.reasons and letter.reason not in self.reasons:
-            return f"death reason {_said(letter.reason)} is not {' or '.join(sorted(self.reasons))}"
-        error_type = failure.error_type if failure else None
-        if self.error_types and not any(error_type_matches(p, error_type) for p in self.error_types):
-            return f"error {_said(error_type)} is not like {' or '.join(self.error_types)}"
+            return "death reason", letter.reason, " or ".join(sorted(self.reasons))
+        if self.error_types:
+            error_type = letter.failure.error_type if letter.failure else None
+            if not any(error_type_matches(pattern, error_type) for pattern in self.error_types):
+                return "error", error_type, f"like {' or '.join(self.error_types)}"
         for wanted in self.headers:
             value = lenient.text(letter.headers.get(wanted.header), _MAX_MATCHED_CHARS)
             if value is None or not glob(wanted.value, value):
-                return f"header {wanted.header} {_said(value)} is not like {wanted.value!r}"
+                return f"header {wanted.header}", value, f"like {wanted.value!r}"
         if self.content_type is not None and not glob(self.content_type, _media_type(letter.content_type)):
-            return f"content type {_said(letter.content_type)} is not like {self.content_type!r}"
+            return "content type", letter.content_type, f"like {self.content_type!r}"
         return None
 
 
