@@ -10,7 +10,7 @@ import pika
 import pika.adapters.blocking_connection
 import pytest
 
-from deadletter.core.letter import LetterView, view_letter
+from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.origin import Ambiguous, Copied, Fresh, Origin, Returned
 
 OURS: dict[str, object] = {

@@ -23,7 +23,7 @@ from deadletter.core.backoff import (
 from deadletter.core.decide import Answer, Circumstances, Discard, Leave, Park, Retry, decide, questions
 from deadletter.core.explain import MAX_STEPS, explain
 from deadletter.core.glob import glob
-from deadletter.core.letter import view_letter
+from deadletter.core.letter_view import view_letter
 from deadletter.core.origin import Ambiguous
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.topic import topic_matches

@@ -23,7 +23,7 @@ from deadletter.core.decide import (
     questions,
 )
 from deadletter.core.explain import MAX_STEPS, Considered, explain
-from deadletter.core.letter import LetterView, view_letter
+from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.origin import Copied, Fresh, Origin, Returned
 from deadletter.core.policy import ErrorRule, JqCondition, Match, Policies, Policy, Then
 

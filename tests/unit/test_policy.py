@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from deadletter.core.backoff import Exponential, Fixed, Linear
-from deadletter.core.letter import LetterView, view_letter
+from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.policy import (
     DEFAULT_POLICY,
     MAX_LEVELS_TOGETHER,

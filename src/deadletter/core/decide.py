@@ -26,7 +26,7 @@ from typing import Final, assert_never
 
 from deadletter.core.duration import duration_text, rough_duration_text
 from deadletter.core.lenient import shown
-from deadletter.core.letter import LetterView
+from deadletter.core.letter_view import LetterView
 from deadletter.core.origin import Ambiguous, Claimed, Copied, Fresh, Origin, Provenance, Returned, Unknown
 from deadletter.core.policy import JqCondition, Policies, Policy, Then, Treatment
 

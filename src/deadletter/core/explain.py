@@ -22,7 +22,7 @@ from deadletter.core.decide import (
     decide,
     verdict,
 )
-from deadletter.core.letter import LetterView
+from deadletter.core.letter_view import LetterView
 from deadletter.core.policy import JqCondition, Policies, Policy
 
 MAX_STEPS: Final = 100

@@ -23,7 +23,7 @@ from deadletter.core import lenient
 from deadletter.core.backoff import MAX_DELAY_MS, Backoff, Exponential, Schedule, compile_schedule
 from deadletter.core.deaths import REASONS, CountBy, OwnAttempt
 from deadletter.core.glob import glob
-from deadletter.core.letter import LetterView
+from deadletter.core.letter_view import LetterView
 from deadletter.core.topic import topic_matches
 from deadletter.errors import UsageError
 
