@@ -1,0 +1,44 @@
+"""Every name and header of ours on a broker, in one place.
+
+A name a user may meet in a queue, a header or a log is spelled here and nowhere else. Header names exist
+twice, as text and as the bytes that stand in a message: the safe move compares bytes and never decodes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "deadletter."
+"""All queues and exchanges of ours begin with this."""
+
+# -- headers we write -------------------------------------------------------------------------------------
+ID: Final = "deadletter-id"
+"""Derived from the letter itself, so the two copies a crash may leave carry the same one."""
+SOURCE: Final = "deadletter-source"
+"""The queue the letter was last taken from."""
+MOVE: Final = "deadletter-move"
+"""`<run>-<number>`: which run moved it, and which publish of that run. A return is matched by it."""
+EXCHANGE: Final = "deadletter-exchange"
+"""The exchange the letter came by, kept because a move to a queue goes through the default exchange."""
+ROUTING_KEY: Final = "deadletter-routing-key"
+"""The routing key the letter came by, kept for the same reason."""
+DEATHS: Final = "deadletter-deaths"
+"""The broker's `x-death` entries, newest first, taken off so that no broker reads them as a cycle."""
+EXPIRATION: Final = "deadletter-expiration"
+"""The `expiration` property, set aside: a letter must not expire in its new home."""
+USER_ID: Final = "deadletter-user-id"
+"""The `user_id` property, set aside: the broker closes the channel on one that is not the connection's."""
+CC: Final = "deadletter-cc"
+"""The `CC` header, set aside: through the default exchange it would make a copy per name in it."""
+BCC: Final = "deadletter-bcc"
+"""The `BCC` header, set aside for the same reason."""
+
+# -- headers the broker writes ----------------------------------------------------------------------------
+X_DEATH: Final = "x-death"
+DEATH_SUMMARY: Final = frozenset(
+    f"x-{which}-death-{what}" for which in ("first", "last") for what in ("queue", "reason", "exchange")
+)
+"""Told again by the entries of `x-death`; `x-first-death-*` is wrong after a delay of ours."""
+X_DELIVERY_COUNT: Final = "x-delivery-count"
+DELIVERY_COUNTS: Final = frozenset({X_DELIVERY_COUNT, "x-acquired-count"})
+"""Left on, RabbitMQ 4 shows them as real at the next queue and a delivery limit strikes too early."""
