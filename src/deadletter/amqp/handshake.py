@@ -129,7 +129,8 @@ async def _log_in(connection: Connection, name: str) -> replies.Tune:
             raise LoginRefused(f"{address}: {error.text}") from error
         raise
     except ConnectionLost as error:
-        raise LoginRefused(f"{address} hung up at the login; are user and password right?") from error
+        # A wrong password is answered in words; a mere hang-up is a line that was lost.
+        raise Unreachable(f"{address} hung up at the login") from error
     if not isinstance(tune, replies.Tune):
         raise NotAmqp(f"{address} answered the login with {type(tune).__name__}, expected Tune")
     return tune

@@ -227,7 +227,7 @@ class Passage:
             await self._retire(intake)
             if self._budget is None or self.seen < self._budget:
                 await self._open_intake()
-        for finished in [i for i in self._intakes[:-1] if not i.receipts.unacked]:
+        for finished in [i for i in self._intakes[:-1] if i.finished]:
             self._intakes.remove(finished)
             await finished.close()
 
