@@ -1,32 +1,68 @@
-"""Every name and header of ours on the broker.
+"""Every name and header of ours on a broker, in one place.
 
-Queues and exchanges of ours begin with `deadletter.`, headers with `deadletter-`. Whoever meets such a
-queue in a death knows that the letter was in our hands; whoever meets such a header does not know it,
-because applications copy headers from one message to the next. That asymmetry is why the origin of a
-letter is read from the deaths first and from our headers only where the two agree.
+A name a user may meet in a queue, a header or a log is spelled here and nowhere else. Header names exist
+twice, as text and as the bytes that stand in a message: the safe move compares bytes and never decodes.
+
+Whoever meets a queue of ours in a death knows that the letter was in our hands; whoever meets a header of
+ours does not know it, because applications copy headers from one message to the next. That is why the
+origin of a letter is read from its deaths first and from our headers only where the two agree.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-QUEUE_PREFIX: Final = "deadletter."
+PREFIX: Final = "deadletter."
+"""All queues and exchanges of ours begin with this."""
 
+# -- headers we write -------------------------------------------------------------------------------------
 ID: Final = "deadletter-id"
+"""Derived from the letter itself, so the two copies a crash may leave carry the same one."""
+SOURCE: Final = "deadletter-source"
+"""The queue the letter was last taken from."""
+MOVE: Final = "deadletter-move"
+"""`<run>-<number>`: which run moved it, and which publish of that run. A return is matched by it."""
+EXCHANGE: Final = "deadletter-source-exchange"
+"""The exchange the letter came by, kept because a move to a queue goes through the default exchange."""
+ROUTING_KEY: Final = "deadletter-source-routing-key"
+"""The routing key the letter came by, kept for the same reason."""
 PARENT_ID: Final = "deadletter-parent-id"
+"""The id of the letter whose headers an application copied into this one."""
 ATTEMPT: Final = "deadletter-attempt"
+"""How many times the letter was sent back."""
 ORIGIN_QUEUE: Final = "deadletter-origin-queue"
 ORIGIN_EXCHANGE: Final = "deadletter-origin-exchange"
 ORIGIN_ROUTING_KEY: Final = "deadletter-origin-routing-key"
+"""Where it first died, and how it had come there."""
 DEATHS: Final = "deadletter-deaths"
+"""The broker's `x-death` entries, newest first, taken off so that no broker reads them as a cycle."""
+EXPIRATION: Final = "deadletter-expiration"
+"""The `expiration` property, set aside: a letter must not expire in its new home."""
+USER_ID: Final = "deadletter-user-id"
+"""The `user_id` property, set aside: the broker closes the channel on one that is not the connection's."""
+CC: Final = "deadletter-cc"
+"""The `CC` header, set aside: through the default exchange it would make a copy per name in it."""
+BCC: Final = "deadletter-bcc"
+"""The `BCC` header, set aside for the same reason."""
 
 ERROR_TYPE: Final = "deadletter-error-type"
 ERROR_MESSAGE: Final = "deadletter-error-message"
 ERROR_STACK: Final = "deadletter-error-stack"
 ERROR_HOST: Final = "deadletter-error-host"
 ERROR_AT: Final = "deadletter-error-at"
+"""Why it failed, as the consumer library writes it."""
+
+# -- headers the broker writes ----------------------------------------------------------------------------
+X_DEATH: Final = "x-death"
+DEATH_SUMMARY: Final = frozenset(
+    f"x-{which}-death-{what}" for which in ("first", "last") for what in ("queue", "reason", "exchange")
+)
+"""Told again by the entries of `x-death`; `x-first-death-*` is wrong after a delay of ours."""
+X_DELIVERY_COUNT: Final = "x-delivery-count"
+DELIVERY_COUNTS: Final = frozenset({X_DELIVERY_COUNT, "x-acquired-count"})
+"""Left on, RabbitMQ 4 shows them as real at the next queue and a delivery limit strikes too early."""
 
 
 def is_ours(name: str) -> bool:
     """Whether a queue or exchange belongs to Deadletter."""
-    return name.startswith(QUEUE_PREFIX)
+    return name.startswith(PREFIX)

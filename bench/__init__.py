@@ -1,0 +1,5 @@
+"""Measurements anyone can repeat. Run from the checkout: `python -m bench.movers`, `python -m bench.memory`.
+
+A timed assertion does not belong in a test, where it fails on a busy day; it belongs here, where the run says
+what it measured, on what, and whether the bar was met. See README.md beside this file.
+"""

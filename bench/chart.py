@@ -1,0 +1,132 @@
+"""The picture: letters per second by mover, one panel for each broker and queue type, all on one scale.
+
+Written by hand as SVG. Horizontal bars, so that names and figures are read without turning the head; ours in
+colour, the shovel dark because it is what one compares with, the rest grey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from bench.conditions import Conditions
+from bench.figures import Row, fewer, grouped
+
+_WIDTH: Final = 1000
+_MARGIN: Final = 28
+_GUTTER: Final = 36
+_HEAD: Final = 78
+_FOOT: Final = 62
+_PANEL_HEAD: Final = 34
+_STEP: Final = 34
+_BAR: Final = 22
+_NAMES: Final = 78
+_FIGURES: Final = 172
+"""Room to the right of the longest bar, for what is written there."""
+
+_COLOURS: Final = {"courier": "#c2410c", "shovel": "#334155"}
+_OTHER: Final = "#94a3b8"
+_FONTS: Final = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
+_INK: Final = "#0f172a"
+_FAINT: Final = "#64748b"
+
+
+def draw(table: Sequence[Row], conditions: Conditions) -> str:
+    """The whole SVG document."""
+    panels = list(grouped(table, lambda row: f"RabbitMQ {row.broker}, {row.queue_type} queues").items())
+    columns = 1 if len(panels) == 1 else 2
+    panel_width = (_WIDTH - 2 * _MARGIN - (columns - 1) * _GUTTER) / columns
+    panel_height = _PANEL_HEAD + _STEP * max((len(rows) for _, rows in panels), default=0) + 24
+    lines = -(-len(panels) // columns)
+    height = _HEAD + lines * panel_height + _FOOT
+    fastest = max((row.per_s_range[1] for row in table), default=1.0)
+    scale = (panel_width - _NAMES - _FIGURES) / fastest
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" font-family="{_FONTS}"',
+        f' viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" height="{height:.0f}">',
+        f'<rect width="{_WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
+        _text(_MARGIN, 36, "Letters moved per second, confirmed before acked", size=20, weight=600),
+        _text(
+            _MARGIN,
+            58,
+            "more is better · × is the pace against RabbitMQ’s own shovel in the same round · "
+            "µs is the client’s CPU per letter",
+            size=13,
+            colour=_FAINT,
+        ),
+    ]
+    for number, (title, rows) in enumerate(panels):
+        left = _MARGIN + (number % columns) * (panel_width + _GUTTER)
+        top = _HEAD + (number // columns) * panel_height
+        parts += _panel(left, top, title, rows, scale)
+    parts += _footnotes(table, conditions, height)
+    parts.append("</svg>\n")
+    return "\n".join(parts)
+
+
+def _panel(left: float, top: float, title: str, rows: Sequence[Row], scale: float) -> list[str]:
+    axis = left + _NAMES
+    parts = [_text(left, top + 20, title, size=15, weight=600)]
+    for number, row in enumerate(rows):
+        y = top + _PANEL_HEAD + number * _STEP
+        middle = y + _BAR / 2 + 5
+        length = max(1.0, row.per_s * scale)
+        colour = _COLOURS.get(row.mover, _OTHER)
+        weight = 600 if row.mover in _COLOURS else 400
+        low, high = (axis + pace * scale for pace in row.per_s_range)
+        parts += [
+            _text(axis - 8, middle, row.mover, size=14, anchor="end", weight=weight),
+            f'<rect x="{axis:.1f}" y="{y}" width="{length:.1f}" height="{_BAR}" rx="2" fill="{colour}"/>',
+            _line(low - 1, y + _BAR / 2, high + 1, y + _BAR / 2, width=4, colour="#ffffff"),
+            _line(low, y + _BAR / 2, high, y + _BAR / 2, width=1.5),
+            _text(max(axis + length, high) + 8, middle, _figures(row), size=13, weight=weight),
+        ]
+    bottom = top + _PANEL_HEAD + len(rows) * _STEP - (_STEP - _BAR) + 4
+    parts.append(_line(axis, top + _PANEL_HEAD - 4, axis, bottom, width=1))
+    return parts
+
+
+def _figures(row: Row) -> str:
+    said = [f"{row.per_s:,.0f}"]
+    if row.ratio is not None and row.mover != "shovel":
+        said.append(f"{row.ratio:.2f}×")
+    if row.cpu_us is not None:
+        said.append(f"{row.cpu_us:.0f} µs")
+    return " · ".join(said)
+
+
+def _footnotes(table: Sequence[Row], conditions: Conditions, height: float) -> list[str]:
+    most = max((row.count for row in table), default=0)
+    slow = fewer(table)
+    said = [
+        f"{most:,} letters{slow and f' ({slow})'}; thin lines: slowest to fastest round; one scale for all",
+        str(conditions),
+    ]
+    if conditions.is_busy:
+        said[0] += f"; THE MACHINE WAS BUSY (load {conditions.load:.1f})"
+    return [
+        _text(_MARGIN, height - 36 + number * 18, line, size=11.5, colour=_FAINT)
+        for number, line in enumerate(said)
+    ]
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, *, width: float, colour: str = _INK) -> str:
+    where = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line {where} stroke="{colour}" stroke-width="{width}"/>'
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    size: float,
+    colour: str = _INK,
+    anchor: str = "start",
+    weight: int = 400,
+) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}" '
+        f'font-weight="{weight}">{escape(text)}</text>'
+    )

@@ -1,0 +1,117 @@
+"""The ground a race is run on: a source full of dead letters, and an empty target.
+
+Every letter has died once: it is published to a queue that lets messages live for no time at all and
+dead-letters them into the source. So each carries a real `x-death` family as the broker wrote it, besides
+ordinary headers and properties.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Literal
+
+from bench.errors import BenchError
+from bench.management import Vhost
+from deadletter.amqp.address import parse_addresses
+from deadletter.amqp.channel import Channel
+from deadletter.amqp.handshake import connect
+from deadletter.amqp.publisher import publish_all
+from deadletter.core import names
+from deadletter.core.message import Message, View, encode, view
+
+QueueType = Literal["classic", "quorum"]
+
+SOURCE: Final = "bench.source"
+TARGET: Final = "bench.target"
+ENTRY: Final = "bench.entry"
+SETTLE_S: Final = 1.0
+"""Between filling and moving: the broker finishes writing what it has confirmed."""
+STALLED_S: Final = 60.0
+COUNTED_S: Final = 10.0
+_POLL_S: Final = 0.1
+
+_PROPERTIES: Final = encode(
+    View(
+        delivery_mode=2,
+        content_type="application/json",
+        message_id="order-000001",
+        app_id="bench",
+        headers={"x-retry-count": 1, "exception": "ValueError: boom", "tenant": "acme"},
+    )
+)
+
+
+class Ground:
+    """Source and target in one vhost. `lay` it anew for each race."""
+
+    def __init__(self, vhost: Vhost, channel: Channel) -> None:
+        self.vhost = vhost
+        self._channel = channel
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, vhost: Vhost) -> AsyncIterator[Ground]:
+        connection = await connect(parse_addresses(vhost.url)[0], name="bench: ground")
+        try:
+            yield cls(vhost, await connection.channel())
+        finally:
+            await connection.close()
+
+    async def lay(self, queue_type: QueueType, count: int, *, body_bytes: int) -> None:
+        """New queues, `count` dead letters in the source, nothing in the target, and a rest."""
+        for queue in (ENTRY, SOURCE, TARGET):
+            await self._channel.delete_queue(queue)
+        for queue in (SOURCE, TARGET):
+            await self._channel.declare_queue(queue, arguments={"x-queue-type": queue_type})
+        into_source = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": SOURCE}
+        await self._channel.declare_queue(ENTRY, arguments={"x-message-ttl": 0, **into_source})
+        publishing = await self._channel.connection.channel()
+        await publishing.select_confirms()
+        letter = Message(_PROPERTIES, b"x" * body_bytes)
+        told = await publish_all(publishing, "", ENTRY, (letter for _ in range(count)))
+        await publishing.close()
+        if told.confirmed != count:
+            raise BenchError(f"the broker took {told.confirmed:,} of {count:,} letters")
+        await self._filled(count)
+        await asyncio.sleep(SETTLE_S)
+
+    async def _filled(self, count: int) -> None:
+        depth, moved_at = -1, time.monotonic()
+        while True:
+            before, depth = depth, await self.depth(SOURCE)
+            if depth == count:
+                return
+            if depth != before:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > STALLED_S:
+                raise BenchError(f"the source was to have {count:,} letters and stays at {depth:,}")
+            await asyncio.sleep(_POLL_S)
+
+    async def depth(self, queue: str) -> int:
+        """How many letters of a queue are ready."""
+        return (await self._channel.declare_queue(queue, passive=True)).message_count
+
+    async def count(self, expected: int) -> tuple[int, int]:
+        """Source and target once the mover is gone; what it had not acked is back in the source by then."""
+        deadline = time.monotonic() + COUNTED_S
+        while True:
+            found = await self.depth(SOURCE), await self.depth(TARGET)
+            if found == (0, expected) or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(_POLL_S)
+
+    async def what_the_courier_missed(self) -> str | None:
+        """Look at a letter the courier moved: our headers on it, the broker's `x-death` family off it."""
+        delivery = await self._channel.get(TARGET)
+        if delivery is None:
+            return "the target is empty"
+        headers = view(delivery.message.properties).headers or {}
+        self._channel.nack(delivery.tag, requeue=True)
+        lacking = {names.ID, names.SOURCE, names.MOVE, names.DEATHS} - headers.keys()
+        left_on = ({names.X_DEATH} | names.DEATH_SUMMARY) & headers.keys()
+        if lacking or left_on:
+            return f"a moved letter lacks {sorted(lacking)} and still has {sorted(left_on)}"
+        return None

@@ -1,0 +1,137 @@
+"""Who runs a race: a Python mover in its own process, or the broker's shovel. Both start on one word.
+
+`ready` is everything that is not counted (starting a process, imports). `go` starts the mover; from there on
+everything counts for everybody alike: connecting, moving, the last ack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from bench.errors import BenchError
+from bench.job import Job, Told
+from bench.management import Vhost
+from bench.worker import READY, STICKS
+
+SHOVEL: Final = "shovel"
+MOVERS: Final = ("courier", SHOVEL, "pika", "aio-pika", "checker")
+
+_CHECKOUT: Final = Path(__file__).resolve().parent.parent
+_READY_S: Final = 30.0
+_END_S: Final = 30.0
+
+
+class Racer(Protocol):
+    async def go(self, job: Job) -> None: ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will do no more, as far as that can be seen without asking anybody."""
+        ...
+
+    async def finish(self) -> Told | None:
+        """Wait until it is gone; what it tells of itself. Raises when it failed."""
+        ...
+
+
+@asynccontextmanager
+async def ready(mover: str, vhost: Vhost) -> AsyncIterator[Racer]:
+    """A mover that waits for the word, and is gone afterwards however the race ended."""
+    if mover == SHOVEL:
+        shovel = Shovel(vhost)
+        try:
+            yield shovel
+        finally:
+            await shovel.remove()
+        return
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.worker", mover, stdin=PIPE, stdout=PIPE, cwd=_CHECKOUT
+    )
+    try:
+        client = Client(mover, process)
+        await client.be_ready()
+        yield client
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+class Client:
+    """A Python mover; see `worker`."""
+
+    def __init__(self, mover: str, process: Process) -> None:
+        assert mover in STICKS
+        self._mover = mover
+        self._process = process
+
+    async def be_ready(self) -> None:
+        assert self._process.stdout is not None
+        said = ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                said = (await self._process.stdout.readline()).decode()
+        if said != READY:
+            raise BenchError(f"{self._mover} did not get ready; see what it said above")
+
+    async def go(self, job: Job) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(job.to_line().encode())
+        await self._process.stdin.drain()
+
+    @property
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
+    async def finish(self) -> Told:
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(_END_S):
+                said = (await self._process.stdout.read()).decode()
+                code = await self._process.wait()
+        except TimeoutError:
+            raise BenchError(f"{self._mover} had moved everything and did not end") from None
+        if code != 0:
+            raise BenchError(f"{self._mover} failed; see what it said above")
+        return Told.from_line(said)
+
+
+class Shovel:
+    """RabbitMQ's own mover: a dynamic shovel that acks on confirm and ends after so many letters."""
+
+    ended = False
+    _name: Final = "bench"
+
+    def __init__(self, vhost: Vhost) -> None:
+        self._vhost = vhost
+
+    async def go(self, job: Job) -> None:
+        value = {
+            "src-protocol": "amqp091",
+            "src-uri": job.url,
+            "src-queue": job.source,
+            "src-prefetch-count": job.prefetch,
+            "src-delete-after": job.count,
+            "dest-protocol": "amqp091",
+            "dest-uri": job.url,
+            "dest-queue": job.target,
+            "ack-mode": "on-confirm",
+        }
+        await asyncio.to_thread(self._vhost.put, "parameters/shovel", self._name, {"value": value})
+
+    async def finish(self) -> None:
+        deadline = time.monotonic() + _END_S
+        while await asyncio.to_thread(self._vhost.has, "parameters/shovel", self._name):
+            if time.monotonic() > deadline:
+                raise BenchError("the shovel had moved everything and did not end")
+            await asyncio.sleep(0.1)
+
+    async def remove(self) -> None:
+        await asyncio.to_thread(self._vhost.delete, "parameters/shovel", self._name)

@@ -1,0 +1,71 @@
+"""The brokers a measurement runs on: private ones, started one at a time, or one that is given.
+
+Never two at once: they would measure each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bench.errors import BenchError
+from deadletter.broker import probe
+from deadletter.broker.private import private_broker
+from deadletter.broker.versions import default_api
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A running broker."""
+
+    url: str
+    api: str
+    version: str
+
+
+Opening: TypeAlias = Callable[[], AbstractContextManager[Site]]
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, default: Sequence[str]) -> None:
+    """The options that say where to measure."""
+    said = " and ".join(default) or "DLQ_URL, else what is installed"
+    parser.add_argument(
+        "--broker",
+        action="append",
+        metavar="VERSION",
+        help=f"start a private broker of this version; may be repeated (default: {said})",
+    )
+    parser.add_argument("--url", help="measure on this broker instead of a private one")
+    parser.add_argument("--api", help="its management API (default: the same host, port 15672)")
+    parser.set_defaults(default_brokers=tuple(default))
+
+
+def openings(options: argparse.Namespace) -> list[Opening]:
+    """What the options ask for, each to be opened when its turn comes."""
+    if options.url:
+        if options.broker:
+            raise BenchError("expected --broker or --url, got both")
+        return [lambda: _given(options.url, options.api or default_api(options.url))]
+    versions: Sequence[str | None] = options.broker or options.default_brokers or (None,)
+    return [_opening(version) for version in versions]
+
+
+def _opening(version: str | None) -> Opening:
+    return lambda: _private(version)
+
+
+@contextmanager
+def _given(url: str, api: str) -> Iterator[Site]:
+    version = probe.management_version(api, url)
+    if version is None:
+        raise BenchError(f"the management API at {api} does not answer; give the right one as --api")
+    yield Site(url=url, api=api, version=version)
+
+
+@contextmanager
+def _private(version: str | None) -> Iterator[Site]:
+    with private_broker(version) as broker:
+        yield Site(url=broker.url, api=broker.api, version=broker.version)

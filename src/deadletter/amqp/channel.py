@@ -1,0 +1,367 @@
+"""One channel: requests and their answers, deliveries, publishes and what becomes of them.
+
+A request waits for its answer; one at a time, others queue behind it. Deliveries, confirms and returns come
+as calls of the functions given for them, inside the event loop's turn that read them: they must not wait.
+
+When the broker closes the channel, or the connection ends, every waiter gets the typed error, `on_closed`
+is called, and every later call raises that same error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from deadletter.amqp import replies, requests
+from deadletter.amqp.frames import BODY, HEADER, METHOD, content_frames, content_header, method_frame
+from deadletter.core.message import Message
+from deadletter.core.table import Value
+from deadletter.errors import ChannelClosed, ConnectionLost, FrameError, WireError, channel_closed
+
+if TYPE_CHECKING:
+    from deadletter.amqp.connection import Connection
+    from deadletter.amqp.replies import Reply
+
+BODY_MAX_BYTES: Final = 512 * 1024 * 1024
+"""The most RabbitMQ can be configured to take in one message."""
+ANSWER_TIMEOUT_S: Final = 60.0
+
+_R = TypeVar("_R", bound="Reply")
+_NO_ARGUMENTS: Final[Mapping[str, Value]] = {}
+
+
+class Delivery(NamedTuple):
+    """A message the broker handed us, to be acked or given back by its tag."""
+
+    tag: int
+    redelivered: bool
+    exchange: bytes
+    routing_key: bytes
+    message: Message
+
+
+class Returned(NamedTuple):
+    """A mandatory message that reached no queue."""
+
+    code: int
+    text: str
+    exchange: bytes
+    routing_key: bytes
+    message: Message
+
+
+class Consumer(NamedTuple):
+    queue: str
+    on_delivery: Callable[[Delivery], None]
+    on_cancel: Callable[[], None]
+    """The broker ended this consumer: what was unacked on it is no longer ours."""
+
+
+class Channel:
+    """An open channel. Made by `Connection.channel`."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.error: WireError | None = None
+        self.on_confirm: Callable[[int, bool, bool], None] = _ignore_confirm
+        """tag, multiple, ok"""
+        self.on_return: Callable[[Returned], None] = _ignore_return
+        self.on_closed: Callable[[WireError], None] = _ignore_closed
+        self.published = 0
+        """How many messages were published since confirms were selected: the tag of the last one."""
+        self._consumers: dict[bytes, Consumer] = {}
+        self._consumer_count = 0
+        self._lock = asyncio.Lock()
+        self._answer: asyncio.Future[Reply | Delivery] | None = None
+        self._content_of: replies.Deliver | replies.GetOk | replies.Return | None = None
+        self._properties: bytes | None = None
+        self._missing_bytes = 0
+        self._parts: list[bytes] = []
+
+    # -- frames in ---------------------------------------------------------------------------------------
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        if kind == METHOD:
+            if self._content_of is not None:
+                raise FrameError("a method came where the content of a message was expected")
+            if payload.startswith(replies.DELIVER):
+                self._content_of = replies.deliver(payload)
+            else:
+                self._on_reply(replies.parse(payload))
+        elif kind == HEADER:
+            if self._content_of is None or self._properties is not None:
+                raise FrameError("a content header came that no method announced")
+            size, self._properties = content_header(payload)
+            if size > BODY_MAX_BYTES:
+                raise FrameError(
+                    f"a body of {size} bytes was announced; at most {BODY_MAX_BYTES} are accepted"
+                )
+            self._missing_bytes = size
+            if not size:
+                self._on_content(b"")
+        elif kind == BODY:
+            if self._properties is None or len(payload) > self._missing_bytes:
+                raise FrameError("more body came than the content header announced")
+            self._missing_bytes -= len(payload)
+            if self._missing_bytes:
+                self._parts.append(payload)
+            elif self._parts:
+                self._parts.append(payload)
+                body = b"".join(self._parts)
+                self._parts.clear()
+                self._on_content(body)
+            else:
+                self._on_content(payload)
+        else:
+            raise FrameError(f"a frame of type {kind} on channel {self.number}, where it does not belong")
+
+    def _on_content(self, body: bytes) -> None:
+        method, properties = self._content_of, self._properties
+        assert properties is not None
+        self._content_of = self._properties = None
+        if type(method) is replies.Deliver:  # by far the most frequent; a match would ask for it last
+            consumer_tag, tag, redelivered, exchange, routing_key = method
+            consumer = self._consumers.get(consumer_tag)
+            # No such consumer: it was cancelled and this was on its way. It stays unacked and goes back to
+            # its queue when the channel closes.
+            if consumer is not None:
+                consumer.on_delivery(
+                    Delivery(tag, redelivered, exchange, routing_key, Message(properties, body))
+                )
+            return
+        message = Message(properties, body)
+        match method:
+            case replies.Deliver():
+                raise AssertionError("handled above")
+            case replies.GetOk(tag, redelivered, exchange, routing_key, _):
+                self._resolve(Delivery(tag, redelivered, exchange, routing_key, message))
+            case replies.Return(code, text, exchange, routing_key):
+                self.on_return(Returned(code, text, exchange, routing_key, message))
+            case None:
+                raise FrameError("a body came that no method announced")
+
+    def _on_reply(self, reply: Reply) -> None:
+        match reply:
+            case replies.Deliver() | replies.GetOk() | replies.Return():
+                self._content_of = reply
+            case replies.Confirm(tag, multiple, ok):
+                self.on_confirm(tag, multiple, ok)
+            case replies.Cancel(tag):
+                consumer = self._consumers.pop(tag.encode(), None)
+                if consumer is not None:
+                    consumer.on_cancel()
+            case replies.Flow(active):
+                self._send(requests.flow_ok(active=active))
+            case replies.CloseChannel(code, text):
+                self._send(requests.CLOSE_CHANNEL_OK)
+                self.connection.forget(self)
+                self._end(channel_closed(code, text))
+            case _:
+                self._resolve(reply)
+
+    def on_connection_lost(self, error: WireError) -> None:
+        self._end(error)
+
+    def _resolve(self, answer: Reply | Delivery) -> None:
+        if self._answer is None or self._answer.done():
+            raise FrameError(f"the broker answered {type(answer).__name__} to a question nobody asked")
+        self._answer.set_result(answer)
+
+    def _end(self, error: WireError) -> None:
+        if self.error is not None:
+            return
+        self.error = error
+        self._consumers.clear()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        self.on_closed(error)
+
+    # -- asking ------------------------------------------------------------------------------------------
+    def _send(self, payload: bytes) -> None:
+        self.connection.send(method_frame(self.number, payload))
+
+    async def _ask(self, payload: bytes, *expected: type[_R]) -> _R:
+        answer = await self._ask_any(payload)
+        if not isinstance(answer, expected):
+            error = FrameError(
+                f"expected {' or '.join(kind.__name__ for kind in expected)}, got {type(answer).__name__}"
+            )
+            self.connection.abort(error)
+            raise error
+        return answer
+
+    async def _ask_any(self, payload: bytes) -> Reply | Delivery:
+        async with self._lock:
+            self._check()
+            self._answer = asyncio.get_running_loop().create_future()
+            self._send(payload)
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    return await self._answer
+            except TimeoutError:
+                why = self.connection.blocked_reason
+                error = ConnectionLost(
+                    f"{self.connection.address} did not answer within {ANSWER_TIMEOUT_S:.0f} s"
+                    + (f"; it blocks us: {why}" if why else "")
+                )
+                self.connection.abort(error)
+                raise error from None
+            except asyncio.CancelledError:
+                # The answer will come to nobody, and the next question would take it for its own.
+                if not self._answer.done():
+                    self.connection.abort(ConnectionLost("a question to the broker was given up half-way"))
+                raise
+            finally:
+                self._answer = None
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    # -- life --------------------------------------------------------------------------------------------
+    async def open(self) -> None:
+        await self._ask(requests.OPEN_CHANNEL, replies.OpenChannelOk)
+
+    async def close(self) -> None:
+        """Close the channel; unacked deliveries go back to their queues. Does nothing on a closed one."""
+        if self.error is None:
+            await self._ask(requests.close_channel(), replies.CloseChannelOk)
+            self.connection.forget(self)
+            self._end(ChannelClosed(200, "the channel was closed by us"))
+
+    async def select_confirms(self) -> None:
+        await self._ask(requests.SELECT_CONFIRMS, replies.Done)
+
+    # -- shapes ------------------------------------------------------------------------------------------
+    async def declare_queue(
+        self,
+        queue: str,
+        *,
+        passive: bool = False,
+        durable: bool = True,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Value] = _NO_ARGUMENTS,
+    ) -> replies.DeclareQueueOk:
+        payload = requests.declare_queue(
+            queue,
+            passive=passive,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments,
+        )
+        return await self._ask(payload, replies.DeclareQueueOk)
+
+    async def declare_exchange(
+        self,
+        exchange: str,
+        kind: str,
+        *,
+        passive: bool = False,
+        durable: bool = True,
+        arguments: Mapping[str, Value] = _NO_ARGUMENTS,
+    ) -> None:
+        payload = requests.declare_exchange(
+            exchange, kind, passive=passive, durable=durable, arguments=arguments
+        )
+        await self._ask(payload, replies.Done)
+
+    async def bind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
+    ) -> None:
+        await self._ask(requests.bind_queue(queue, exchange, routing_key, arguments), replies.Done)
+
+    async def unbind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
+    ) -> None:
+        await self._ask(requests.unbind_queue(queue, exchange, routing_key, arguments), replies.Done)
+
+    async def delete_queue(self, queue: str) -> int:
+        return (await self._ask(requests.delete_queue(queue), replies.Counted)).message_count
+
+    async def purge_queue(self, queue: str) -> int:
+        return (await self._ask(requests.purge_queue(queue), replies.Counted)).message_count
+
+    async def delete_exchange(self, exchange: str) -> None:
+        await self._ask(requests.delete_exchange(exchange), replies.Done)
+
+    # -- taking ------------------------------------------------------------------------------------------
+    async def qos(self, prefetch: int) -> None:
+        """How many unacked deliveries each consumer opened from now on may hold."""
+        await self._ask(requests.qos(prefetch), replies.Done)
+
+    async def consume(
+        self,
+        queue: str,
+        on_delivery: Callable[[Delivery], None],
+        on_cancel: Callable[[], None],
+        *,
+        arguments: Mapping[str, Value] = _NO_ARGUMENTS,
+    ) -> str:
+        """Begin to consume; returns the consumer's tag. Deliveries may come before this returns."""
+        self._consumer_count += 1
+        tag = f"dlq-{self.number}-{self._consumer_count}"
+        self._consumers[tag.encode()] = Consumer(queue, on_delivery, on_cancel)
+        try:
+            await self._ask(requests.consume(queue, tag, arguments=arguments), replies.ConsumeOk)
+        except BaseException:
+            self._consumers.pop(tag.encode(), None)
+            raise
+        return tag
+
+    async def cancel(self, tag: str) -> None:
+        """End a consumer. What it was already handed stays ours to ack or give back."""
+        await self._ask(requests.cancel(tag), replies.CancelOk)
+        self._consumers.pop(tag.encode(), None)
+
+    async def get(self, queue: str) -> Delivery | None:
+        answer = await self._ask_any(requests.get(queue))
+        if isinstance(answer, Delivery):
+            return answer
+        if not isinstance(answer, replies.GetEmpty):
+            raise FrameError(f"expected GetOk or GetEmpty, got {type(answer).__name__}")
+        return None
+
+    def ack(self, tag: int, *, multiple: bool = False) -> None:
+        self._check()
+        self._send(requests.ack(tag, multiple=multiple))
+
+    def nack(self, tag: int, *, multiple: bool = False, requeue: bool) -> None:
+        self._check()
+        self._send(requests.nack(tag, multiple=multiple, requeue=requeue))
+
+    def reject(self, tag: int, *, requeue: bool) -> None:
+        self._check()
+        self._send(requests.reject(tag, requeue=requeue))
+
+    # -- giving ------------------------------------------------------------------------------------------
+    def publishing(self, exchange: str, routing_key: str, *, mandatory: bool) -> bytes:
+        """The frame every publish to this address begins with."""
+        return method_frame(self.number, requests.publish(exchange, routing_key, mandatory=mandatory))
+
+    def publish(self, publishing: bytes, properties: bytes, body: bytes) -> int:
+        """Publish, and return the tag its confirm will carry. `publishing` comes from the method above.
+
+        Waits for nothing: look at `connection.congested` before, see `amqp.publisher` for one that waits.
+        """
+        if self.error is not None:
+            raise self.error
+        connection = self.connection
+        pieces = content_frames(self.number, properties, body, connection.frame_max_bytes)
+        connection.send_all(publishing, pieces)
+        self.published += 1
+        return self.published
+
+
+def _ignore_confirm(_tag: int, _multiple: bool, _ok: bool) -> None:
+    return
+
+
+def _ignore_return(_returned: Returned) -> None:
+    return
+
+
+def _ignore_closed(_error: WireError) -> None:
+    return

@@ -1,0 +1,273 @@
+"""One conversation with one broker: bytes in, frames to their channels; bytes out, in bounded batches.
+
+Everything runs on one event loop and nothing here waits: `data_received` hands each frame to its channel,
+whose callbacks may answer at once with `send`. What was sent during one turn of the loop leaves in one
+write at its end.
+
+Pressure is felt in two ways and shown as one flag, `congested`: the socket does not take what we write, or
+the broker said `connection.blocked`. Who publishes waits for `ready()`; who publishes inside a callback
+looks at the flag, and stops its own source (`pause_reading` there) until `on_pressure` says it is over. So
+a slow broker fills the network's buffers, not ours.
+
+Heartbeats go both ways. Our own go out while nothing else does. The broker's silence for two intervals
+ends the conversation, except while it is we who do not listen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from deadletter.amqp import replies, requests
+from deadletter.amqp.address import Address
+from deadletter.amqp.channel import Channel
+from deadletter.amqp.frames import HEARTBEAT, HEARTBEAT_FRAME, METHOD, FrameReader, method_frame
+from deadletter.core.table import Value
+from deadletter.errors import (
+    ChannelsExhausted,
+    ConnectionLost,
+    FrameError,
+    HeartbeatMissed,
+    WireError,
+    connection_closed,
+)
+
+if TYPE_CHECKING:
+    from deadletter.amqp.replies import Reply
+
+WRITE_BUFFER_BYTES: Final = 1024 * 1024
+"""Above this the connection counts as congested."""
+CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class Connection(asyncio.Protocol):
+    """An open connection. Made by `deadletter.amqp.handshake.connect`."""
+
+    def __init__(self, address: Address, loop: asyncio.AbstractEventLoop) -> None:
+        self.address = address
+        self.server_properties: Mapping[str, Value] = {}
+        self.frame_max_bytes = 131072
+        self.channel_max = 2047
+        self.blocked_reason: str | None = None
+        self.on_pressure: list[Callable[[], None]] = []
+        """Called whenever `congested` may have changed."""
+        self.closed: asyncio.Future[WireError] = loop.create_future()
+        """Done when the conversation is over, with the reason."""
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader()
+        self._channels: dict[int, Channel] = {}
+        self._replies: asyncio.Queue[Reply | WireError] = asyncio.Queue()
+        self._out: list[bytes] = []
+        self._flushing = False
+        self._writable = True
+        self._reading = True
+        self._ready = asyncio.Event()
+        self._ready.set()
+        self._heartbeat_s = 0
+        self._heard_at = loop.time()
+        self._spoke_at = loop.time()
+        self._ticker: asyncio.TimerHandle | None = None
+
+    # -- what the broker is ------------------------------------------------------------------------------
+    @property
+    def server_version(self) -> str:
+        """As the broker says, such as `3.10.8`; empty when it does not say."""
+        version = self.server_properties.get("version")
+        return version if isinstance(version, str) else ""
+
+    # -- bytes in ----------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        channels = self._channels
+        try:
+            for kind, number, payload in self._reader.feed(data):
+                if number:
+                    channel = channels.get(number)
+                    if channel is not None:
+                        channel.on_frame(kind, payload)
+                    # else: the last words on a channel that is closed already
+                else:
+                    self._on_zero(kind, payload)
+        except FrameError as error:
+            self.abort(error)
+
+    def _on_zero(self, kind: int, payload: bytes) -> None:
+        if kind == HEARTBEAT:
+            return
+        if kind != METHOD:
+            raise FrameError(f"a frame of type {kind} on channel 0, where only methods belong")
+        match replies.parse(payload):
+            case replies.Blocked(reason):
+                self.blocked_reason = reason
+                self._pressure_changed()
+            case replies.Unblocked():
+                self.blocked_reason = None
+                self._pressure_changed()
+            case replies.CloseConnection(code, text):
+                self._write_now(method_frame(0, requests.CLOSE_CONNECTION_OK))
+                self.abort(connection_closed(code, text))
+            case reply:
+                self._replies.put_nowait(reply)
+
+    async def reply(self) -> Reply:
+        """The next word of the broker's on channel 0: for the handshake and for closing."""
+        found = await self._replies.get()
+        if isinstance(found, WireError):
+            self._replies.put_nowait(found)
+            raise found
+        return found
+
+    # -- bytes out ---------------------------------------------------------------------------------------
+    def send(self, data: bytes) -> None:
+        """Send soon: what is sent in one turn of the loop leaves together. Look at `congested` before."""
+        self._out.append(data)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def send_all(self, first: bytes, rest: list[bytes]) -> None:
+        """Send several pieces that belong together."""
+        self._out.append(first)
+        self._out += rest
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def send_method(self, channel: int, payload: bytes) -> None:
+        self.send(method_frame(channel, payload))
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport is not None and self._out and not self.closed.done():
+            self._spoke_at = self._loop.time()
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+    def _write_now(self, data: bytes) -> None:
+        self._out.append(data)
+        self._flush()
+
+    # -- pressure ----------------------------------------------------------------------------------------
+    @property
+    def congested(self) -> bool:
+        return not self._writable or self.blocked_reason is not None
+
+    async def ready(self) -> None:
+        """Wait until the connection takes more; raises when it ends instead."""
+        while self.congested and not self.closed.done():
+            await self._ready.wait()
+        if self.closed.done():
+            raise self.closed.result()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._pressure_changed()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._pressure_changed()
+
+    def _pressure_changed(self) -> None:
+        if self.congested and not self.closed.done():
+            self._ready.clear()
+        else:
+            self._ready.set()
+        for listener in self.on_pressure:
+            listener()
+
+    def pause_reading(self) -> None:
+        """Listen no more until `resume_reading`: the broker's deliveries wait in the network."""
+        if self._reading and self._transport is not None and not self.closed.done():
+            self._reading = False
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._reading and self._transport is not None and not self.closed.done():
+            self._reading = True
+            self._heard_at = self._loop.time()
+            self._transport.resume_reading()
+
+    # -- heartbeats --------------------------------------------------------------------------------------
+    def start_heartbeats(self, interval_s: int) -> None:
+        """Begin to send and to expect heartbeats; 0 means neither."""
+        self._heartbeat_s = interval_s
+        if interval_s:
+            self._ticker = self._loop.call_later(interval_s / 4, self._tick)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        if self._reading and now - self._heard_at > 2 * self._heartbeat_s:
+            self.abort(HeartbeatMissed(f"nothing heard from {self.address} for {2 * self._heartbeat_s} s"))
+            return
+        if self._writable and now - self._spoke_at >= self._heartbeat_s / 2:
+            self._write_now(HEARTBEAT_FRAME)
+        self._ticker = self._loop.call_later(self._heartbeat_s / 4, self._tick)
+
+    # -- channels ----------------------------------------------------------------------------------------
+    async def channel(self) -> Channel:
+        """Open a channel."""
+        number = next((n for n in range(1, self.channel_max + 1) if n not in self._channels), None)
+        if number is None:
+            raise ChannelsExhausted(
+                f"all {self.channel_max} channels of the connection to {self.address} are open; "
+                "close some, or raise channel_max on the broker"
+            )
+        channel = Channel(self, number)
+        self._channels[number] = channel
+        try:
+            await channel.open()
+        except BaseException:
+            self.forget(channel)
+            raise
+        return channel
+
+    def forget(self, channel: Channel) -> None:
+        """A channel has ended; its number may be used again."""
+        if self._channels.get(channel.number) is channel:
+            del self._channels[channel.number]
+
+    # -- the end -----------------------------------------------------------------------------------------
+    async def close(self) -> None:
+        """Say goodbye and wait for the answer, but not for long. Never raises."""
+        if not self.closed.done() and self._transport is not None:
+            self.resume_reading()
+            self.send_method(0, requests.close_connection())
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    while not isinstance(await self.reply(), replies.CloseConnectionOk):
+                        pass
+            except (TimeoutError, WireError):
+                pass  # the conversation is over either way; what mattered was confirmed before
+        self.abort(ConnectionLost(f"the connection to {self.address} was closed by us"))
+
+    def abort(self, error: WireError) -> None:
+        """End the conversation now, for this reason."""
+        if self.closed.done():
+            return
+        self.closed.set_result(error)
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._transport is not None:
+            if not self._reading:
+                self._transport.resume_reading()
+            # What is still buffered is not worth waiting for: a confirm can no longer come.
+            if self._transport.get_write_buffer_size():
+                self._transport.abort()
+            else:
+                self._transport.close()
+        self._replies.put_nowait(error)
+        for channel in list(self._channels.values()):
+            channel.on_connection_lost(error)
+        self._channels.clear()
+        self._pressure_changed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        error = ConnectionLost(f"the connection to {self.address} was lost: {exc or 'the broker hung up'}")
+        error.__cause__ = exc
+        self.abort(error)

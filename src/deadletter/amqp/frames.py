@@ -1,0 +1,115 @@
+"""Frames: cutting the byte stream into them, and putting our own together.
+
+A frame is a type, a channel, a size, that many bytes, and the octet 0xCE. `FrameReader` is fed whatever the
+socket had and hands out whole frames; it holds back at most one incomplete frame, whose announced size it
+checks before it waits for it, so no peer can make it hoard.
+
+Frames above the negotiated maximum are accepted up to `INCOMING_FRAME_MAX_BYTES`: RabbitMQ itself sends
+them, when a header table that just fitted has grown by the entries of a death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from deadletter.errors import FrameError
+
+METHOD: Final = 1
+HEADER: Final = 2
+BODY: Final = 3
+HEARTBEAT: Final = 8
+_KINDS: Final = frozenset({METHOD, HEADER, BODY, HEARTBEAT})
+
+FRAME_END: Final = b"\xce"
+_END: Final = 0xCE
+OVERHEAD_BYTES: Final = 8
+"""Type, channel, size and the end octet."""
+INCOMING_FRAME_MAX_BYTES: Final = 4 * 1024 * 1024
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+_PREFIX: Final = Struct(">BHI")
+_unpack_prefix: Final = _PREFIX.unpack_from
+_CONTENT: Final = Struct(">BHIHHQ")
+_BASIC: Final = 60
+
+
+class FrameReader:
+    """Bytes in, whole frames out, at any boundary."""
+
+    __slots__ = ("_limit_bytes", "_rest")
+
+    def __init__(self, *, limit_bytes: int = INCOMING_FRAME_MAX_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._rest = b""
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is held back: never more than one frame that is not whole yet."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Every frame that is whole now, as type, channel and payload."""
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        position, size = 0, len(data)
+        limit = self._limit_bytes
+        while size - position >= 7:
+            kind, channel, length = _unpack_prefix(data, position)
+            if kind not in _KINDS or length > limit:
+                raise _unreadable(data[position:], kind, length, limit)
+            start = position + 7
+            end = start + length
+            if end >= size:
+                break
+            if data[end] != _END:
+                raise FrameError(
+                    f"a frame ends with {data[end]:#04x} where AMQP has 0xce: the stream is damaged"
+                )
+            position = end + 1
+            yield kind, channel, data[start:end]
+        else:
+            if size > position and data[position] not in _KINDS:
+                raise _unreadable(data[position:], data[position], 0, limit)
+        self._rest = data[position:]
+
+
+def _unreadable(data: bytes, kind: int, length: int, limit: int) -> FrameError:
+    if kind in _KINDS:
+        return FrameError(f"a frame of {length} bytes was announced; at most {limit} are accepted")
+    return FrameError(f"this is not AMQP: a frame begins with {bytes(data[:8])!r}")
+
+
+def method_frame(channel: int, payload: bytes) -> bytes:
+    return _PREFIX.pack(METHOD, channel, len(payload)) + payload + FRAME_END
+
+
+def content_frames(channel: int, properties: bytes, body: bytes, frame_max_bytes: int) -> list[bytes]:
+    """The header frame and as many body frames as it takes; an empty body takes none."""
+    size = len(body)
+    pieces = [
+        _CONTENT.pack(HEADER, channel, len(properties) + 12, _BASIC, 0, size),
+        properties,
+    ]
+    most = frame_max_bytes - OVERHEAD_BYTES
+    if 0 < size <= most:
+        pieces += (_END_AND_PREFIX(FRAME_END, BODY, channel, size), body, FRAME_END)
+        return pieces
+    pieces.append(FRAME_END)
+    for start in range(0, size, most):
+        part = body[start : start + most]
+        pieces += (_PREFIX.pack(BODY, channel, len(part)), part, FRAME_END)
+    return pieces
+
+
+_END_AND_PREFIX: Final = Struct(">cBHI").pack
+
+
+def content_header(payload: bytes) -> tuple[int, bytes]:
+    """The announced body size and the properties of a content header frame."""
+    if len(payload) < 14:
+        raise FrameError(f"a content header has at least 14 bytes; {len(payload)} came")
+    return int.from_bytes(payload[4:12], "big"), payload[12:]

@@ -1,0 +1,425 @@
+"""One passage: letters from one queue to wherever the decision says, on one pair of connections.
+
+The life of a letter here: it is delivered to an *intake* (a channel with one consumer), the decision is
+asked, the letter is published with its new properties (`core.envelope`), the broker confirms that it is
+stored, and only then is it acked at its source. What is left, or failed, stays unacked until the passage
+ends and is then given back in one word. Whatever happens in between (a return, a refusal, a lost
+connection, a crash), a letter that was not confirmed was not acked: it is still in its source.
+
+Intakes follow each other. The first one is a scout that takes few letters and looks at their delivery
+counts: if we should crash, every letter we hold pays with a delivery, and a queue with a delivery limit
+throws it away when it has none left. So where counts are high only few are held at a time. Later intakes
+take the full window. See `intake`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, assert_never
+
+from deadletter.amqp.channel import Channel, Delivery, Returned
+from deadletter.amqp.connection import Connection
+from deadletter.broker.flights import Flights, Outcome
+from deadletter.broker.intake import Intake, window
+from deadletter.broker.verdict import Ended, Failure, Leave, Send, Terms, Verdict
+from deadletter.core.envelope import Address, Route, letter_id, move_number
+from deadletter.core.letter import Letter
+from deadletter.core.message import Message
+from deadletter.errors import ConnectionLost, MessageError, MoveFailed, WireError
+
+WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
+TICK_S: Final = 0.1
+IDLE_S: Final = 0.3
+STALLED_S: Final = 10.0
+EXAMPLES_MAX: Final = 20
+
+
+_Cargo: TypeAlias = "tuple[Intake, int, bytes]"
+"""Where a publish came from: intake, delivery tag, and the properties it was published with."""
+
+
+class Passage:
+    """One passage; `run` it once."""
+
+    def __init__(
+        self,
+        *,
+        taking: Connection,
+        giving: Connection,
+        source: str,
+        decide: Callable[[Letter], Verdict],
+        run: str,
+        user: str,
+        budget: int | None,
+        terms: Terms,
+        number_from: int = 0,
+        one_by_one: int = 0,
+        refused: Mapping[str, str] | None = None,
+        deadline: float | None = None,
+        on_tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.seen = 0
+        self.acked = 0
+        self.moved = 0
+        self.left = 0
+        self.failed: Counter[str] = Counter()
+        self.examples: list[Failure] = []
+        self.flights: Flights[_Cargo] = Flights()
+        self.published = 0
+        self.suspects: list[str] = []
+        """Ids of the letters in flight when the publishing side failed."""
+        self._taking = taking
+        self._giving = giving
+        self._source = source
+        self._decide = decide
+        self._run = run
+        self._user = user
+        self._budget = budget
+        self._terms = terms
+        self._number_from = number_from
+        self._one_by_one = one_by_one
+        self._refused = refused or {}
+        self._deadline = deadline
+        self._on_tick = on_tick
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._intakes: list[Intake] = []
+        self._out: Channel | None = None
+        self._error: Exception | None = None
+        self._closing = False
+        self._stop = False
+        self._settling = False
+        self._waiting: deque[tuple[Intake, Delivery]] = deque()
+        self._waiting_bytes = 0
+        self._tokens = 1.0
+        self._tokens_at = self._loop.time()
+        self._delivered_at = self._loop.time()
+        self._seen_before = 0
+        self._blocked_at: float | None = None
+        self._marks: deque[tuple[float, int]] = deque()
+        self._last: tuple[Verdict, bytes, Route] | None = None
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the broker accepts no messages at the moment; None when it does."""
+        return self._giving.blocked_reason
+
+    @property
+    def lost_source(self) -> bool:
+        """Whether the connection to the source ended under us."""
+        return self._taking.closed.done()
+
+    def stop(self) -> None:
+        """End soon: take no more, wait for what is under way, give back the rest."""
+        self._stop = True
+        self._wake.set()
+
+    async def run(self) -> Ended:
+        """Take, decide, publish, ack. However it ends, what was not moved is back in its source."""
+        try:
+            self._out = await self._giving.channel()
+            await self._out.select_confirms()
+            self._out.on_confirm = self._on_confirm
+            self._out.on_return = self._on_return
+            self._out.on_closed = self._fail
+            self._giving.on_pressure.append(self._balance)
+            await self._open_intake()
+            ended = await self._flow()
+            await self._land()
+            return ended
+        finally:
+            if self._balance in self._giving.on_pressure:
+                self._giving.on_pressure.remove(self._balance)
+            await self._give_back()
+
+    # -- the loop ----------------------------------------------------------------------------------------
+    async def _flow(self) -> Ended:
+        while True:
+            await self._rest()
+            now = self._loop.time()
+            if self._stop:
+                return Ended.STOPPED
+            if self._deadline is not None and now >= self._deadline:
+                return Ended.TIME
+            if self._budget is not None:
+                if self.seen >= self._budget and not self._waiting:
+                    return Ended.COMPLETE
+                ended = await self._is_dry(now)
+                if ended is not None:
+                    return ended
+            await self._turn()
+
+    async def _land(self) -> None:
+        """Take no more, and wait for everything in the air."""
+        self._closing = True
+        await self._retire(self._intakes[-1])
+        while self.flights:
+            await self._rest()
+        self._settle()
+
+    async def _rest(self) -> None:
+        """Until something happens, or a tick has passed."""
+        try:
+            async with asyncio.timeout(TICK_S):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+        if self._error is not None:
+            raise self._error
+        now = self._loop.time()
+        if self.seen != self._seen_before:
+            self._seen_before, self._delivered_at = self.seen, now
+        self._check_time(now)
+        self._on_tick()
+
+    def _check_time(self, now: float) -> None:
+        blocked = self._giving.blocked_reason
+        if blocked is not None:
+            self._blocked_at = self._blocked_at or now
+            self._marks.clear()
+            if now - self._blocked_at > self._terms.blocked_patience_s:
+                raise MoveFailed(
+                    f"the broker accepts no messages for {self._terms.blocked_patience_s:.0f} s now "
+                    f"({blocked}); free memory or disk there and try again"
+                )
+            return
+        self._blocked_at = None
+        if not self._marks or now - self._marks[-1][0] >= 1.0:
+            self._marks.append((now, self.published))
+        oldest = self.flights.oldest
+        while self._marks and (oldest is None or self._marks[0][1] < oldest):
+            self._marks.popleft()
+        if self._marks and now - self._marks[0][0] > self._terms.confirm_timeout_s:
+            error = ConnectionLost(f"no confirm came within {self._terms.confirm_timeout_s:g} s")
+            self._giving.abort(error)
+            raise error
+
+    async def _is_dry(self, now: float) -> Ended | None:
+        """Whether the source has nothing more for us although less came than was expected."""
+        if self.flights or self._waiting or now - self._delivered_at < IDLE_S:
+            return None
+        ready = (await self._intakes[-1].channel.declare_queue(self._source, passive=True)).message_count
+        if ready == 0 and self.seen == self._seen_before:
+            return Ended.EMPTY
+        return Ended.STALLED if now - self._delivered_at > STALLED_S else None
+
+    # -- intakes -----------------------------------------------------------------------------------------
+    async def _open_intake(self) -> None:
+        shape = window(self._terms, one_by_one=self._one_by_one - self.seen, earlier=self._intakes)
+        intake = await Intake.open(
+            self._taking,
+            self._source,
+            shape=shape,
+            budget=None if self._budget is None else self._budget - self.seen,
+            on_delivery=self._on_delivery,
+            on_lost=self._fail,
+        )
+        self._intakes.append(intake)
+
+    async def _turn(self) -> None:
+        """Let another intake continue, where the present one has done its part."""
+        intake = self._intakes[-1]
+        # Not while the other side is congested: the broker's answer would wait behind its deliveries.
+        if intake.done and not self._giving.congested:
+            await self._retire(intake)
+            if self._budget is None or self.seen < self._budget:
+                await self._open_intake()
+        for finished in [i for i in self._intakes[:-1] if i.finished]:
+            self._intakes.remove(finished)
+            await finished.close()
+
+    async def _retire(self, intake: Intake) -> None:
+        self._taking.resume_reading()  # else the broker's answer would not be heard
+        await intake.retire()
+        self._settle_soon()
+
+    # -- letters in --------------------------------------------------------------------------------------
+    def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
+        intake.receipts.take(delivery.tag)
+        if self._closing or self._error is not None:
+            return  # unsettled: it is given back
+        self.seen += 1
+        if self._terms.rate_per_s is None:
+            self._forward(intake, delivery)
+        else:
+            self._waiting.append((intake, delivery))
+            self._waiting_bytes += len(delivery.message.body)
+            self._pump()
+        if intake.done or self.seen == self._budget:
+            self._wake.set()
+        if self._giving.congested or self._waiting_bytes > WAITING_MAX_BYTES:
+            self._balance()
+
+    def _pump(self) -> None:
+        """Forward what the rate allows now, and come back for the rest."""
+        rate = self._terms.rate_per_s
+        assert rate is not None
+        now = self._loop.time()
+        self._tokens = min(self._tokens + (now - self._tokens_at) * rate, max(1.0, rate * TICK_S))
+        self._tokens_at = now
+        while self._waiting and self._tokens >= 1 and not self._closing and self._error is None:
+            self._tokens -= 1
+            intake, delivery = self._waiting.popleft()
+            self._waiting_bytes -= len(delivery.message.body)
+            self._forward(intake, delivery)
+        self._balance()
+        if self._waiting and not self._closing:
+            self._loop.call_later(max(0.001, (1 - self._tokens) / rate), self._pump)
+        else:
+            self._wake.set()
+
+    def _forward(self, intake: Intake, delivery: Delivery) -> None:
+        letter = Letter(
+            source=self._source,
+            message=delivery.message,
+            came_by=Address(delivery.exchange, delivery.routing_key),
+            redelivered=delivery.redelivered,
+        )
+        try:
+            if delivery.redelivered:
+                intake.highest_count = max(intake.highest_count, letter.delivery_count)
+                if self._refused and (why := self._refused.get(letter.id)) is not None:
+                    self._hold(intake, delivery, why)
+                    return
+            verdict = self._decide(letter)
+        except Exception as error:  # noqa: BLE001 -- one letter must not take its neighbours; it is reported
+            self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
+            return
+        match verdict:
+            case Leave():
+                self.left += 1
+                intake.receipts.hold(delivery.tag)
+            case Send():
+                self._publish(intake, delivery, verdict, letter.came_by)
+            case _:
+                assert_never(verdict)
+
+    def _publish(self, intake: Intake, delivery: Delivery, verdict: Send, came_by: Address) -> None:
+        if self._last is None or self._last[0] is not verdict:
+            self._last = self._way(verdict)
+        _, publishing, route = self._last
+        out, message = self._out, delivery.message
+        assert out is not None
+        try:
+            properties = route.properties(
+                message, came_by=came_by, number=self._number_from + out.published + 1
+            )
+        except MessageError as error:
+            self._hold(intake, delivery, f"it cannot be read: {error}")
+            return
+        # A frame above the maximum would close the connection and take the neighbours with it.
+        if len(properties) + 20 > self._giving.frame_max_bytes:
+            why = f"its headers do not fit into a frame of {self._giving.frame_max_bytes} bytes"
+            self._hold(intake, delivery, why)
+            return
+        number = out.publish(publishing, properties, message.body)
+        self.published = number
+        self.flights.launch(number, (intake, delivery.tag, properties))
+
+    def _way(self, verdict: Send) -> tuple[Verdict, bytes, Route]:
+        """What is the same for every letter that goes this way."""
+        assert self._out is not None
+        publishing = self._out.publishing(verdict.exchange, verdict.routing_key, mandatory=True)
+        route = Route(
+            run=self._run,
+            source=self._source,
+            user=self._user,
+            target=Address(verdict.exchange.encode(), verdict.routing_key.encode()),
+            deaths=verdict.deaths,
+            add=verdict.headers,
+        )
+        return verdict, publishing, route
+
+    def _hold(self, intake: Intake, delivery: Delivery, why: str) -> None:
+        intake.receipts.hold(delivery.tag)
+        self._note(_safe_id(delivery.message, self._source), why)
+
+    def _note(self, identity: str, why: str) -> None:
+        self.failed[why] += 1
+        if len(self.examples) < EXAMPLES_MAX:
+            self.examples.append(Failure(id=identity, why=why))
+
+    # -- what becomes of them ----------------------------------------------------------------------------
+    def _on_confirm(self, number: int, multiple: bool, ok: bool) -> None:
+        for (intake, tag, properties), outcome in self.flights.land(number, multiple=multiple, ok=ok):
+            match outcome:
+                case Outcome.SAFE:
+                    intake.receipts.confirm(tag)
+                    self.moved += 1
+                case Outcome.UNROUTABLE:
+                    intake.receipts.hold(tag)
+                    self._note(self._id_of(properties), "no queue takes it there (unroutable)")
+                case Outcome.REFUSED:
+                    intake.receipts.hold(tag)
+                    self._note(self._id_of(properties), "the broker refused it (is the target full?)")
+                case _:
+                    assert_never(outcome)
+        self._settle_soon()
+
+    def _on_return(self, returned: Returned) -> None:
+        number = move_number(returned.message.properties, self._run)
+        if number is None or not self.flights.returned(number - self._number_from):
+            self._fail(MoveFailed("the broker returned a message that is not among those under way"))
+
+    def _settle_soon(self) -> None:
+        """Ack at the end of this turn of the loop: the confirms of one read become one ack."""
+        if not self._settling:
+            self._settling = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settling = False
+        for intake in self._intakes:
+            self.acked += intake.settle()
+        if not self.flights:
+            self._wake.set()
+
+    def _balance(self) -> None:
+        """Stop listening to the source while the other side does not keep up."""
+        if not self._closing and (self._giving.congested or self._waiting_bytes > WAITING_MAX_BYTES):
+            self._taking.pause_reading()
+        else:
+            self._taking.resume_reading()
+
+    # -- the end -----------------------------------------------------------------------------------------
+    def _fail(self, error: Exception) -> None:
+        if self._error is None:
+            self._error = error
+            if self._out is not None and self._out.error is not None:
+                self.suspects = [self._id_of(properties) for _, _, properties in self.flights.crash()]
+        self._wake.set()
+
+    def _id_of(self, properties: bytes) -> str:
+        return _safe_id(Message(properties, b""), self._source)
+
+    async def _give_back(self) -> None:
+        """Ack what is safe; give back the rest in one word, which costs less than hanging up."""
+        self._closing = True
+        self._balance()
+        if self._out is not None:
+            self._out.on_closed = _ignore
+        try:
+            for intake in self._intakes:
+                await intake.retire()
+            self._settle()
+            for intake in self._intakes:
+                await intake.close()
+            if self._out is not None:
+                await self._out.close()
+        except WireError:
+            # The connection is gone, and with it our hold on the letters: the broker puts them back.
+            pass
+
+
+def _safe_id(message: Message, source: str) -> str:
+    try:
+        return letter_id(message, source=source)
+    except MessageError:
+        return "unreadable"
+
+
+def _ignore(_error: WireError) -> None:
+    return

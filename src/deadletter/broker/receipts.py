@@ -1,0 +1,108 @@
+"""Which deliveries of one channel may be acked now, and in how few words. Pure.
+
+Delivery tags of a channel count 1, 2, 3, … Each is in one of four states: not settled yet, confirmed (its
+copy is safe in the new home), held (it stays in the source: left, or failed), or acked. `due` turns what is
+confirmed into acks: one `multiple` up to the first tag that is not settled, because confirms come out of
+order but mostly in clumps; single acks only for what would otherwise wait too long behind a slow or a held
+one. A `multiple` never reaches across a held tag: it would throw that letter away.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Ack(NamedTuple):
+    tag: int
+    multiple: bool
+
+
+class Receipts:
+    """The deliveries of one channel. `patience` is how many confirmed ones may wait behind a slow one."""
+
+    __slots__ = ("_confirmed", "_held", "_single", "_upto", "acked", "patience", "seen")
+
+    def __init__(self, *, patience: int) -> None:
+        self.patience = patience
+        self.seen = 0
+        """How many deliveries came; also the highest tag."""
+        self.acked = 0
+        self._upto = 0
+        self._confirmed: set[int] = set()
+        self._single: set[int] = set()
+        self._held: set[int] = set()
+
+    @property
+    def held(self) -> int:
+        """How many stay in the source until the channel gives them back."""
+        return len(self._held)
+
+    @property
+    def unsettled(self) -> int:
+        """How many are neither acked nor confirmed nor held."""
+        return self.seen - self.acked - len(self._confirmed) - len(self._held)
+
+    @property
+    def unacked(self) -> int:
+        return self.seen - self.acked
+
+    def take(self, tag: int) -> None:
+        """A delivery came."""
+        self.seen = tag
+
+    def confirm(self, tag: int) -> None:
+        """Its copy is safe: it may leave the source."""
+        self._confirmed.add(tag)
+
+    def hold(self, tag: int) -> None:
+        """It stays in the source."""
+        self._held.add(tag)
+
+    def due(self, *, most: int | None = None, at_once: bool = False) -> list[Ack]:
+        """What to ack now; at most `most` deliveries in all, None for any number.
+
+        `at_once` asks for everything that is confirmed, however many words it takes.
+        """
+        room = len(self._confirmed) if most is None else min(len(self._confirmed), most - self.acked)
+        if room <= 0:
+            return []
+        acks: list[Ack] = []
+        room = self._in_a_row(room, acks)
+        if (
+            room > 0
+            and self._confirmed
+            and (at_once or len(self._confirmed) > self.patience or self._is_stuck())
+        ):
+            for tag in sorted(self._confirmed)[:room]:
+                self._confirmed.remove(tag)
+                self._single.add(tag)
+                self.acked += 1
+                acks.append(Ack(tag, multiple=False))
+        return acks
+
+    def _in_a_row(self, room: int, acks: list[Ack]) -> int:
+        """Take everything settled from the front on, as one `multiple`."""
+        tag, last, taken = self._upto + 1, 0, 0
+        while True:
+            if tag in self._confirmed:
+                if taken == room:
+                    break
+                self._confirmed.remove(tag)
+                taken += 1
+                # Only a tag the broker still knows may be named in an ack: one that was acked singly is
+                # unknown to it, and naming it closes the channel.
+                last = tag
+            elif tag in self._single:
+                self._single.remove(tag)
+            else:
+                break
+            tag += 1
+        self._upto = tag - 1
+        if last:
+            self.acked += taken
+            acks.append(Ack(last, multiple=taken > 1))
+        return room - taken
+
+    def _is_stuck(self) -> bool:
+        """Whether a held letter stands in front: no `multiple` will ever reach past it."""
+        return self._upto + 1 in self._held

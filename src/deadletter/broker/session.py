@@ -1,0 +1,149 @@
+"""A supervised conversation: it comes back by itself, and says so; what needs a person it never hides.
+
+`supervise` opens a `Link` to one of several hosts, runs the given work on it, and when the link is lost runs
+the work again on a new one, after a pause that grows and is jittered so that many clients do not come back
+in step. The work starts its consumers itself, so they are resumed by running it again; whatever must
+survive a loss lives outside it.
+
+Worth another try: nobody answers, the connection was lost, the broker is shutting down. Everything else
+(login, vhost, certificate, a queue that is not there) is raised at once: it will be the same in a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, TypeVar
+
+from deadletter.amqp.address import Address
+from deadletter.amqp.connection import Connection
+from deadletter.amqp.handshake import connect
+from deadletter.errors import ConnectionLost, FrameRefused, Unreachable
+
+_T = TypeVar("_T")
+
+STABLE_S: Final = 2.0
+"""A link that lived this long was a good one: the pauses begin small again."""
+RETRYABLE: Final = (Unreachable, ConnectionLost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connected:
+    """A link is open."""
+
+    address: Address
+    server_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The link is lost, or none came about; the next try is in `seconds`."""
+
+    reason: Exception
+    seconds: float
+    tries: int
+
+
+Event: TypeAlias = Connected | Waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persistence:
+    """How long to try, and how often.
+
+    `first_s` is how long to wait for the very first connection (0: it must be there), `again_s` for one
+    that was there before; None means for ever.
+    """
+
+    first_s: float | None = 0.0
+    again_s: float | None = 300.0
+    pause_s: float = 0.2
+    pause_max_s: float = 10.0
+
+    def pause(self, tries: int, dice: float) -> float:
+        """The pause before try number `tries` (from 1), between half and all of its doubling length."""
+        longest = min(self.pause_s * 2.0 ** min(tries - 1, 30), self.pause_max_s)
+        return longest * (0.5 + dice / 2)
+
+
+@dataclass(slots=True)
+class Link:
+    """Connections to one host, opened when first asked for, closed together."""
+
+    address: Address
+    name: str
+    _open: dict[str, Connection] = field(default_factory=dict)
+
+    async def connection(self, purpose: str) -> Connection:
+        """The connection for this purpose. Publishing and consuming want one each: a broker short of
+        memory stops reading from whoever publishes, and would not see the acks either."""
+        found = self._open.get(purpose)
+        if found is None or found.closed.done():
+            found = self._open[purpose] = await connect(self.address, name=f"{self.name}: {purpose}")
+        return found
+
+    async def close(self) -> None:
+        for connection in self._open.values():
+            await connection.close()
+        self._open.clear()
+
+
+def _ignore(_event: Event) -> None:
+    return
+
+
+async def supervise(
+    addresses: Sequence[Address],
+    work: Callable[[Link], Awaitable[_T]],
+    *,
+    name: str = "deadletter",
+    persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
+    dice: Callable[[], float] = random.random,
+    on_event: Callable[[Event], None] = _ignore,
+) -> _T:
+    """Run `work` on a link, again on a new one whenever the link is lost, until it returns or raises."""
+    loop = asyncio.get_running_loop()
+    hosts = list(addresses)
+    lost_at, tries, patience_s = loop.time(), 0, persistence.first_s
+    while True:
+        try:
+            link = await _open_any(hosts, name)
+            opened_at, patience_s = loop.time(), persistence.again_s
+            try:
+                connection = await link.connection("consume")
+                on_event(Connected(address=link.address, server_version=connection.server_version))
+                return await work(link)
+            finally:
+                # A link that is lost as soon as it is there does not start the count anew: else a broker
+                # that accepts and hangs up would be asked for ever.
+                if loop.time() - opened_at > STABLE_S:
+                    lost_at, tries = loop.time(), 0
+                await link.close()
+        except RETRYABLE as error:
+            if isinstance(error, FrameRefused):
+                raise  # our own frame was wrong: it would be wrong again
+            tries += 1
+            pause_s = persistence.pause(tries, dice())
+            if patience_s is not None and loop.time() + pause_s - lost_at > patience_s:
+                raise
+            on_event(Waiting(reason=error, seconds=pause_s, tries=tries))
+            await asyncio.sleep(pause_s)
+
+
+async def _open_any(hosts: list[Address], name: str) -> Link:
+    """A link to the first host that answers; the one that did is asked first the next time."""
+    failures: list[Unreachable] = []
+    for place, address in enumerate(hosts):
+        link = Link(address, name)
+        try:
+            await link.connection("consume")
+        except Unreachable as error:
+            failures.append(error)
+            continue
+        hosts.insert(0, hosts.pop(place))
+        return link
+    if len(failures) == 1:
+        raise failures[0]
+    raise Unreachable("none of the hosts answers: " + "; ".join(map(str, failures)))

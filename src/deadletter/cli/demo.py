@@ -1,0 +1,195 @@
+"""`dlq demo`: everything at once on a private broker, to look at.
+
+A shop's orders fail because a payment service is down; they die into a dead letter queue. Then they are
+moved back, while somebody pulls the plug in the middle, and counted: every order by its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from deadletter.amqp.address import Address, parse_addresses
+from deadletter.amqp.channel import Channel, Delivery
+from deadletter.amqp.handshake import connect
+from deadletter.amqp.publisher import publish_all
+from deadletter.broker import courier
+from deadletter.broker.courier import Courier, Leave, Letter, Send, Tally, Verdict
+from deadletter.broker.plug import Plug
+from deadletter.broker.private import PrivateBroker, private_broker
+from deadletter.cli import loop
+from deadletter.cli.exits import Exit
+from deadletter.cli.screen import MoveScreen
+from deadletter.cli.units import count, span
+from deadletter.core import message, names
+from deadletter.core.message import Message, View
+from deadletter.core.table import Value
+
+ORDERS, DLQ, REVIEW, RETIRED = "orders", "orders.dlq", "orders.review", "orders.retired"
+
+
+def run(*, letters: int, version: str | None) -> Exit:
+    console = Console(highlight=False)
+    with console.status("starting a private RabbitMQ (the first time it may have to be installed)…"):
+        starting = private_broker(version=version)
+        broker = starting.__enter__()
+    try:
+        console.print(f"[bold]A private RabbitMQ {broker.version}[/] at {broker.url}")
+        return loop.run(_show(console, broker, letters))
+    finally:
+        starting.__exit__(None, None, None)
+        console.print("The private broker is gone again, without a trace.")
+
+
+async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
+    address = parse_addresses(broker.url)[0]
+    connection = await connect(address, name="dlq demo")
+    channel = await connection.channel()
+    await _set_up(channel)
+    console.rule("1. orders die")
+    await channel.select_confirms()
+    await publish_all(channel, "shop", "order.placed", _orders(letters))
+    await _reject_all(channel, letters)
+    console.print(
+        f"{count(letters, 'order')} published to the exchange [b]shop[/], rejected by a consumer whose "
+        f"payment service is down.\nThey are in [b]{DLQ}[/] now; this is what one of them carries:"
+    )
+    await _show_one(console, channel)
+
+    console.rule("2. dlq move orders.dlq orders, and the plug is pulled in the middle")
+    back = Send(routing_key=ORDERS)
+    tally = await _move(address, lambda _letter: back, cut_at=letters // 3)
+    _report(console, tally, DLQ)
+
+    console.rule("3. did it lose anything?")
+    lost, inside = await _count(console, address, letters)
+
+    console.rule("4. a target that is not there")
+    await channel.delete_queue(RETIRED)
+    await _until(channel, ORDERS, inside)
+    await _reject_all(channel, inside)
+    tally = await _move(address, _every_tenth)
+    _report(console, tally, DLQ)
+    await _until(channel, DLQ, tally.failed + tally.left)
+    left = (await channel.declare_queue(DLQ, passive=True)).message_count
+    console.print(f"{count(left)} still in {DLQ}: exactly those, and the others went by at the same time.")
+    await connection.close()
+    console.rule()
+    console.print("Try it on yours:  [b]dlq move SOURCE TARGET --url amqp://…  --dry-run[/]")
+    return Exit.DONE if lost == 0 and left == tally.failed + tally.left else Exit.LEFT
+
+
+async def _set_up(channel: Channel) -> None:
+    await channel.declare_exchange("shop", "topic")
+    await channel.declare_queue(DLQ, arguments={"x-queue-type": "quorum"})
+    dead: dict[str, Value] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DLQ}
+    await channel.declare_queue(ORDERS, arguments={"x-queue-type": "quorum", **dead})
+    await channel.declare_queue(REVIEW, arguments={"x-queue-type": "quorum"})
+    await channel.declare_queue(RETIRED, arguments={"x-queue-type": "quorum"})
+    await channel.bind_queue(ORDERS, "shop", "order.*")
+
+
+def _orders(letters: int) -> Iterator[Message]:
+    for number in range(letters):
+        properties = View(content_type="application/json", delivery_mode=2, message_id=f"order-{number}")
+        yield Message(message.encode(properties), b'{"order": %d, "total": "12.90 EUR"}' % number)
+
+
+async def _reject_all(channel: Channel, letters: int) -> None:
+    """A consumer that fails on every order."""
+    died = asyncio.Event()
+    seen = 0
+
+    def fail(delivery: Delivery) -> None:
+        nonlocal seen
+        seen += 1
+        channel.reject(delivery.tag, requeue=False)
+        if seen >= letters:
+            died.set()
+
+    await channel.qos(500)
+    consumer = await channel.consume(ORDERS, fail, died.set)
+    await died.wait()
+    await channel.cancel(consumer)
+    await _until(channel, DLQ, letters)
+
+
+async def _until(channel: Channel, queue: str, letters: int) -> None:
+    """Dying and being given back are not instant: wait until so many are there."""
+    for _ in range(600):
+        if (await channel.declare_queue(queue, passive=True)).message_count >= letters:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def _show_one(console: Console, channel: Channel) -> None:
+    delivery = await channel.get(DLQ)
+    if delivery is None:
+        return
+    table = Table("header", "value", show_edge=False)
+    for name, value in (message.view(delivery.message.properties).headers or {}).items():
+        table.add_row(name, str(value)[:100])
+    console.print(table)
+    channel.nack(delivery.tag, requeue=True)
+
+
+def _every_tenth(letter: Letter) -> Verdict:
+    """Most go to review, every tenth to a queue that was deleted, and one stays where it is."""
+    number = int((letter.view.message_id or "order-0").removeprefix("order-"))
+    if number == 7:
+        return Leave()
+    return Send(routing_key=RETIRED if number % 10 == 0 else REVIEW)
+
+
+async def _move(address: Address, decide: Callable[[Letter], Verdict], *, cut_at: int | None = None) -> Tally:
+    """Move over a line that is cut when `cut_at` letters are over."""
+    async with Plug(address) as plug:
+        with MoveScreen(f"{DLQ} → …") as screen:
+
+            def on_event(event: courier.Event) -> None:
+                screen.on_event(event)
+                over = isinstance(event, courier.Progress) and cut_at is not None and event.moved >= cut_at
+                if over and not plug.cuts:
+                    screen.say("— the plug is pulled: both connections are dead —")
+                    plug.cut()
+
+            return await Courier([plug.address], source=DLQ, decide=decide, on_event=on_event).run()
+
+
+def _report(console: Console, tally: Tally, source: str) -> None:
+    console.print(
+        f"moved {count(tally.moved)} in {span(tally.seconds)}, {count(tally.reconnects, 'reconnect')}"
+    )
+    if tally.left:
+        console.print(f"{count(tally.left)} left in {source} because the decision says so")
+    for why, number in tally.reasons.items():
+        console.print(f"{count(number)} stayed in {source}: {why}")
+
+
+async def _count(console: Console, address: Address, letters: int) -> tuple[int, int]:
+    """Look at every order in the target, by number and by id; returns how many are lost, how many there."""
+    ids: dict[str, set[str]] = {}
+    copies: Counter[str] = Counter()
+
+    def look(letter: Letter) -> Verdict:
+        number = letter.view.message_id or "?"
+        copies[number] += 1
+        ids.setdefault(number, set()).add(str(letter.headers.get(names.ID)))
+        return Leave()
+
+    await Courier([address], source=ORDERS, decide=look).run()
+    twice = sum(n - 1 for n in copies.values() if n > 1)
+    lost = letters - len(copies)
+    same = sum(1 for number, n in copies.items() if n > 1 and len(ids[number]) == 1)
+    table = Table(show_edge=False, show_header=False)
+    table.add_row("orders published", f"{letters:,}")
+    table.add_row("different orders back in the queue", f"{len(copies):,}")
+    table.add_row("[b]lost[/]", f"[b]{lost:,}[/]")
+    table.add_row("there twice because of the pulled plug", f"{twice:,}")
+    table.add_row("… of these, recognisable by one and the same deadletter-id", f"{same:,}")
+    console.print(table)
+    return lost, copies.total()

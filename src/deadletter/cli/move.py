@@ -1,0 +1,126 @@
+"""`dlq move`: from one queue to another, and an account of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deadletter.amqp.address import Address, parse_addresses
+from deadletter.broker.courier import Bounds, Courier, Deaths, Ended, Send, Tally, Terms
+from deadletter.broker.session import Link, supervise
+from deadletter.cli import loop
+from deadletter.cli.exits import Exit
+from deadletter.cli.screen import MoveScreen, result
+from deadletter.cli.units import count, parse_rate, parse_span, span
+from deadletter.errors import NotFound, QueueMissing, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked for, as it was typed."""
+
+    source: str
+    target: str
+    url: str
+    limit: int | None
+    rate: str | None
+    for_: str | None
+    keep_deaths: bool
+    prefetch: int
+    dry_run: bool
+    as_json: bool
+
+
+def run(wish: Wish) -> Exit:
+    if wish.source == wish.target:
+        raise UsageError(f"source and target are the same queue, {wish.source!r}; nothing to move")
+    addresses = parse_addresses(wish.url)
+    terms = Terms(prefetch=wish.prefetch, rate_per_s=None if wish.rate is None else parse_rate(wish.rate))
+    bounds = Bounds(count=wish.limit, seconds=None if wish.for_ is None else parse_span(wish.for_))
+    return loop.run(_move(wish, addresses, bounds, terms))
+
+
+async def _move(wish: Wish, addresses: Sequence[Address], bounds: Bounds, terms: Terms) -> Exit:
+    async def look(link: Link) -> int:
+        depth = await _depth(link, wish.source)
+        await _depth(link, wish.target)
+        return depth
+
+    depth = await supervise(addresses, look)
+    if wish.dry_run:
+        would = depth if wish.limit is None else min(depth, wish.limit)
+        result(_dry_json(wish, would) if wish.as_json else _dry_text(wish, would))
+        return Exit.DONE
+    verdict = Send(routing_key=wish.target, deaths=Deaths.KEEP if wish.keep_deaths else Deaths.SET_ASIDE)
+    with MoveScreen(f"{wish.source} → {wish.target}") as screen:
+        courier = Courier(
+            addresses,
+            source=wish.source,
+            decide=lambda _letter: verdict,
+            bounds=bounds,
+            terms=terms,
+            on_event=screen.on_event,
+        )
+        with loop.stopping(courier.stop):
+            tally = await courier.run()
+    result(_as_json(wish, tally) if wish.as_json else _as_text(wish, tally))
+    complete = tally.ended in (Ended.COMPLETE, Ended.EMPTY) and not tally.failed
+    return Exit.DONE if complete else Exit.LEFT
+
+
+async def _depth(link: Link, queue: str) -> int:
+    channel = await (await link.connection("consume")).channel()
+    try:
+        depth = (await channel.declare_queue(queue, passive=True)).message_count
+    except NotFound:
+        raise QueueMissing(queue, link.address.vhost) from None
+    await channel.close()
+    return depth
+
+
+def _dry_text(wish: Wish, would: int) -> str:
+    return f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched"
+
+
+def _dry_json(wish: Wish, would: int) -> str:
+    return json.dumps({"source": wish.source, "target": wish.target, "dry_run": True, "would_move": would})
+
+
+def _as_text(wish: Wish, tally: Tally) -> str:
+    speed = f", {tally.moved / tally.seconds:,.0f}/s" if tally.seconds > 0 and tally.moved > 1 else ""
+    lines = [
+        f"moved {count(tally.moved)} from {wish.source} to {wish.target} in {span(tally.seconds)}{speed}"
+        if tally.moved
+        else f"moved nothing from {wish.source}: {tally.ended.value}"
+    ]
+    if tally.moved and tally.ended not in (Ended.COMPLETE, Ended.EMPTY):
+        lines.append(f"ended early: {tally.ended.value}; the rest is still in {wish.source}")
+    if tally.failed:
+        lines.append(f"{count(tally.failed)} stayed in {wish.source}:")
+        lines += [f"  {number:,} × {why}" for why, number in tally.reasons.items()]
+        lines += [f"  for example {failure.id}" for failure in tally.examples[:1]]
+    if tally.maybe_twice:
+        lines.append(
+            f"after a lost connection up to {count(tally.maybe_twice)} may be in both queues, or twice in "
+            f"{wish.target}; copies carry the same deadletter-id"
+        )
+    return "\n".join(lines)
+
+
+def _as_json(wish: Wish, tally: Tally) -> str:
+    return json.dumps(
+        {
+            "run": tally.run,
+            "source": wish.source,
+            "target": wish.target,
+            "moved": tally.moved,
+            "failed": tally.failed,
+            "reasons": dict(tally.reasons),
+            "examples": [{"id": failure.id, "why": failure.why} for failure in tally.examples],
+            "maybe_twice": tally.maybe_twice,
+            "reconnects": tally.reconnects,
+            "seconds": round(tally.seconds, 3),
+            "ended": tally.ended.name.lower(),
+        }
+    )

@@ -1,0 +1,64 @@
+"""A letter as the safe move shows it to whoever decides: where it was, how it came, what is in it.
+
+Nothing is decoded until somebody asks, and then once. A function that looks at the routing key alone pays
+for the routing key alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from deadletter.core import envelope, message
+from deadletter.core.envelope import Address
+from deadletter.core.message import Message, View
+from deadletter.core.table import Value
+
+
+class Letter:
+    """One message taken from `source`; raises MessageError when asked for what its bytes do not hold."""
+
+    __slots__ = ("_view", "came_by", "message", "redelivered", "source")
+
+    def __init__(self, *, source: str, message: Message, came_by: Address, redelivered: bool) -> None:
+        self.source = source
+        self.message = message
+        self.came_by = came_by
+        self.redelivered = redelivered
+        self._view: View | None = None
+
+    @property
+    def view(self) -> View:
+        """The properties as Python values."""
+        if self._view is None:
+            self._view = message.view(self.message.properties)
+        return self._view
+
+    @property
+    def headers(self) -> Mapping[str, Value]:
+        """The headers as Python values; empty when there are none."""
+        return self.view.headers or {}
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body
+
+    @property
+    def exchange(self) -> str:
+        return self.came_by.exchange.decode("utf-8", "backslashreplace")
+
+    @property
+    def routing_key(self) -> str:
+        return self.came_by.routing_key.decode("utf-8", "backslashreplace")
+
+    @property
+    def id(self) -> str:
+        """The id it carries, or the one derived from it."""
+        return envelope.letter_id(self.message, source=self.source)
+
+    @property
+    def delivery_count(self) -> int:
+        """How often the broker counts that it was delivered in vain; 0 on queues that do not count."""
+        return envelope.delivery_count(self.message.properties)
+
+    def __repr__(self) -> str:
+        return f"Letter(source={self.source!r}, routing_key={self.routing_key!r}, {len(self.body)} bytes)"

@@ -1,0 +1,58 @@
+"""Fixtures for every test. Nothing here starts a broker until a test asks for one.
+
+`broker` is one private RabbitMQ for the whole run: `pytest --broker 4.3`, or DLQ_TEST_BROKER=4.3, or what is
+installed. A broker that cannot be started is an error, never a skip: a green run has really met RabbitMQ.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# With --import-mode=importlib nothing puts the checkout on the path, and tests share `tests.brokers`.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.brokers import Vhost, fresh_vhost
+
+from deadletter.broker.private import PrivateBroker, private_broker
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--broker",
+        default=os.environ.get("DLQ_TEST_BROKER") or None,
+        metavar="VERSION",
+        help="RabbitMQ for the broker tests: 3.10, 4.0, 4.3 or a root's path (default: the installed one)",
+    )
+
+
+def pytest_configure() -> None:
+    # Somebody who works with `dlq` has these set, to a broker that no test may ever touch.
+    for name in ("DLQ_URL", "DLQ_API"):
+        os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def broker_version(request: pytest.FixtureRequest) -> str | None:
+    """Which version was asked for; None means what is there."""
+    wish = request.config.getoption("--broker")
+    assert wish is None or isinstance(wish, str)
+    return wish
+
+
+@pytest.fixture(scope="session")
+def broker(broker_version: str | None) -> Iterator[PrivateBroker]:
+    """One private broker for the session. Tests may restart or kill it, and leave it running."""
+    with private_broker(broker_version) as running:
+        yield running
+
+
+@pytest.fixture
+def vhost(broker: PrivateBroker) -> Iterator[Vhost]:
+    """A fresh vhost of that broker."""
+    with fresh_vhost(broker) as fresh:
+        yield fresh
