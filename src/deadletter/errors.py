@@ -4,9 +4,12 @@
 
     DeadletterError
     ├── UsageError                 what was asked for makes no sense; nothing was touched
+    │   └── ConfigError            settings that make no sense: `problems`, all of them at once
+    ├── JqUnavailable              the process that runs jq programs cannot be started
     ├── MessageError               a message whose bytes are not what AMQP says they should be
     ├── NoPrivateBroker            a private RabbitMQ could not be started
     ├── QueueMissing               a queue somebody named is not there
+    ├── ManagementRefused          the management API did not tell what we had to know
     ├── MoveFailed                 the safe move could not go on; what it held is back in its source
     └── WireError                  anything between us and the broker
         ├── FrameError             bytes that are not AMQP, or larger than we allow
@@ -36,6 +39,8 @@ A library's own exception is translated where it is caught and never crosses a r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class DeadletterError(Exception):
     """The root of the tree."""
@@ -43,6 +48,32 @@ class DeadletterError(Exception):
 
 class UsageError(DeadletterError):
     """What was asked for makes no sense; nothing was touched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One setting that cannot be: its key, what was expected, what came (secrets hidden), from where."""
+
+    key: str
+    expected: str
+    got: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.key}: expected {self.expected}, got {self.got}"
+
+
+class ConfigError(UsageError):
+    """The settings make no sense; every problem is listed, so that one look at the file is enough."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n".join([f"{count} in the configuration:", *(f"  {p}" for p in problems)]))
+
+
+class JqUnavailable(DeadletterError):
+    """The process that runs jq programs cannot be started: nobody's condition can be answered."""
 
 
 class MessageError(DeadletterError):
@@ -62,6 +93,10 @@ class QueueMissing(DeadletterError):
         super().__init__(
             f"no queue {queue!r} in vhost {vhost!r}; list them with: rabbitmqctl list_queues -p {vhost!r}"
         )
+
+
+class ManagementRefused(DeadletterError):
+    """The management API did not tell what we had to know."""
 
 
 class MoveFailed(DeadletterError):

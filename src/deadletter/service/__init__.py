@@ -1,0 +1,1 @@
+"""What a running service does with letters: for now, answering what their bodies must answer."""

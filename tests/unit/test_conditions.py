@@ -1,0 +1,211 @@
+"""Body conditions: what counts as yes, and that no program gets out of its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from deadletter.core.decide import Answer
+from deadletter.core.policy import JqCondition
+from deadletter.errors import JqUnavailable
+from deadletter.jq import process
+from deadletter.jq.process import Limits, refusals
+from deadletter.service.conditions import Conditions, Question
+
+YES, NO, UNANSWERED = Answer.YES, Answer.NO, Answer.UNANSWERED
+ENDLESS = "def f: f; f"
+
+
+@pytest.fixture
+async def conditions() -> AsyncIterator[Conditions]:
+    async with Conditions(Limits(time_ms=100)) as running:
+        yield running
+
+
+async def said(conditions: Conditions, program: str, *bodies: bytes) -> list[Answer]:
+    condition = JqCondition(program=program)
+    answers = await conditions.answer([Question(body, (condition,)) for body in bodies])
+    return [answer[condition] for answer in answers]
+
+
+@pytest.mark.parametrize(
+    ("program", "body", "answer"),
+    [
+        (".total > 100", b'{"total": 101}', YES),
+        (".total > 100", b'{"total": 100}', NO),
+        (".total", b'{"total": 0}', YES),  # only false and null are no, as everywhere in jq
+        (".total", b"{}", NO),
+        ("select(.total > 100)", b'{"total": 101}', YES),
+        ("select(.total > 100)", b'{"total": 1}', NO),
+        (".items[].late", b'{"items": [{"late": false}, {"late": true}]}', YES),
+        (".items[].late", b'{"items": []}', NO),
+        ("empty", b"{}", NO),
+        ("true # a comment at the end", b"{}", YES),
+        ("def big: . > 10; .total | big", b'{"total": 11}', YES),
+        ("range(1e12)", b"1", YES),  # stops at the first
+        (".a.b", b'"text"', NO),  # an error in the program
+        ('error("no")', b"{}", NO),
+        ("true, error(0)", b"{}", YES),
+        ("false, error(0)", b"{}", NO),
+        ("halt", b"{}", NO),
+        ("halt_error", b"{}", NO),
+        ("input", b"1 2", NO),
+        ("true", b"not JSON", NO),
+        ("true", b"", NO),
+        ("true", b"1 2", NO),  # two JSON texts are not one
+        ("true", b'{"cut": "of', NO),
+        ("true", b'"\xff\xfe"', NO),
+        ("true", b'"\x00"', NO),
+        ('. == "\\u0000"', b'"\\u0000"', YES),
+        (". == 12345678901234567890", b"12345678901234567890", YES),
+    ],
+)
+async def test_what_counts_as_yes(conditions: Conditions, program: str, body: bytes, answer: Answer) -> None:
+    assert await said(conditions, program, body) == [answer]
+    assert conditions.restarts == 0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ENDLESS,
+        "[range(1e12)] | length > 3",
+        "range(1e12) | . < 0",
+        'first(range(1e12) | tostring | select(. == "x"))',
+        'reduce range(60) as $n ("x"; . + .) | length > 0',  # memory
+    ],
+)
+async def test_what_breaks_a_bound_has_no_answer_and_hurts_nobody_else(
+    conditions: Conditions, program: str
+) -> None:
+    begun = time.monotonic()
+    bad, good = JqCondition(program=program), JqCondition(program=".n > 1")
+    answers = await conditions.answer(
+        [
+            Question(b'{"n": 1}', (good,)),
+            Question(b'{"n": 2}', (good, bad)),
+            Question(b'{"n": 3}', (bad, good)),
+            Question(b'{"n": 4}', (good,)),
+        ]
+    )
+    assert answers == [
+        {good: NO},
+        {good: YES, bad: UNANSWERED},
+        {bad: UNANSWERED, good: YES},
+        {good: YES},
+    ]
+    assert conditions.restarts == 2
+    assert time.monotonic() - begun < 10
+
+
+async def test_the_time_limit_is_per_question(conditions: Conditions) -> None:
+    slow = "[range(2e4)] | length > 0"  # some ms each, together far above the limit
+    assert await said(conditions, slow, *[b"1"] * 300) == [YES] * 300
+    assert conditions.restarts == 0
+
+
+async def test_a_body_above_the_limit_is_not_even_sent() -> None:
+    async with Conditions(Limits(body_bytes=1000)) as conditions:
+        fits, big = b'"%s"' % (b"x" * 998), b'"%s"' % (b"x" * 999)
+        assert await said(conditions, "true", fits, big, b"1") == [YES, UNANSWERED, YES]
+        assert conditions.restarts == 0
+
+
+async def test_many_large_bodies_in_one_round_trip(conditions: Conditions) -> None:
+    large = b'{"n": 1, "more": "%s"}' % (b"x" * 500_000)
+    assert await said(conditions, ".n == 1", *[large, b'{"n": 2}'] * 20) == [YES, NO] * 20
+
+
+async def test_a_worker_that_somebody_kills_between_batches_is_replaced_without_blame(
+    conditions: Conditions,
+) -> None:
+    assert await said(conditions, "true", b"1") == [YES]
+    worker = conditions._jq._process
+    assert worker is not None
+    worker.kill()
+    await worker.wait()
+    assert await said(conditions, "true", b"1", b"2") == [YES, YES]
+
+
+async def test_a_worker_that_crashes_in_the_middle_costs_one_answer() -> None:
+    async with Conditions(Limits(time_ms=5_000)) as conditions:
+        asked = asyncio.create_task(
+            said(conditions, "if . == 2 then [range(1e12)] else true end", *b"1 2 3".split())
+        )
+        await asyncio.sleep(1)
+        worker = conditions._jq._process
+        assert worker is not None
+        worker.kill()
+        assert await asked == [YES, UNANSWERED, YES]
+
+
+async def test_a_worker_that_only_waits_is_ended_by_the_clock(
+    conditions: Conditions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "clock_s", 0.5)
+    assert await said(conditions, "true", b"1") == [YES]
+    worker = conditions._jq._process
+    assert worker is not None
+    os.kill(worker.pid, 19)  # SIGSTOP: it uses no CPU time at all
+    assert await said(conditions, "true", b"1", b"2") == [UNANSWERED, YES]
+
+
+async def test_a_cancelled_question_leaves_nothing_out_of_step(conditions: Conditions) -> None:
+    async with Conditions(Limits(time_ms=60_000)) as patient:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await said(patient, ENDLESS, b"1")
+        assert await said(patient, ". == 2", b"1", b"2") == [NO, YES]
+
+
+async def test_two_who_ask_at_once_get_their_own_answers(conditions: Conditions) -> None:
+    batches = await asyncio.gather(
+        *(said(conditions, f". == {n}", *(b"%d" % m for m in range(5))) for n in range(5))
+    )
+    assert batches == [[YES if m == n else NO for m in range(5)] for n in range(5)]
+
+
+@pytest.mark.parametrize("program", ["env | length", "$ENV | length", "env | keys | length"])
+async def test_it_sees_nothing_of_our_environment(
+    conditions: Conditions, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLQ_URL", "amqp://user:secret@host/")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/somewhere")
+    assert await said(conditions, f"({program}) == 1", b"1") == [YES]
+    assert await said(conditions, 'env == {"HOME": "/nonexistent"}', b"1") == [YES]
+
+
+async def test_a_program_that_does_not_compile_says_nothing(conditions: Conditions) -> None:
+    assert await said(conditions, "1 +", b"1") == [UNANSWERED]
+    assert conditions.restarts == 0
+
+
+async def test_without_questions_no_process_is_started(conditions: Conditions) -> None:
+    assert await conditions.answer([Question(b"1", ()), Question(b"2", ())]) == [{}, {}]
+    assert await conditions.answer([]) == []
+    assert conditions._jq._process is None
+
+
+async def test_without_jq_there_is_an_error_and_not_an_answer(
+    conditions: Conditions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_command", lambda *_: ["/bin/false"])
+    with pytest.raises(JqUnavailable, match="is the package jq installed"):
+        await said(conditions, "true", b"1")
+    with pytest.raises(JqUnavailable):
+        refusals(["true"])
+    monkeypatch.setattr(process, "_command", lambda *_: ["/nonexistent"])
+    with pytest.raises(JqUnavailable):
+        await said(conditions, "true", b"1")
+
+
+def test_programs_that_cannot_be_used_are_known_beforehand() -> None:
+    said = refusals([".a", "1 +", ".a) | (.b", 'include "x"; .', "nope", "true # why", ENDLESS])
+    assert [text is None for text in said] == [True, False, False, False, False, True, True]
+    assert "unexpected end of file" in str(said[1])
+    assert "nope/0 is not defined" in str(said[4])
+    assert "line 1" in str(said[1])
