@@ -15,10 +15,11 @@ from deadletter.core.glob import match_runs
 
 def topic_matches(pattern: str, key: str) -> bool:
     """Whether a binding with this pattern would route this key."""
-    return match_runs(_words(pattern), _words(key), "#", _same_word)
+    return match_runs(words(pattern), words(key), "#", _same_word)
 
 
-def _words(key: str) -> list[str]:
+def words(key: str) -> list[str]:
+    """What stands between the dots; nothing at all in the empty key."""
     return key.split(".") if key else []
 
 
