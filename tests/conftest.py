@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     # Somebody who works with `dlq` has these set, to a broker that no test may ever touch.
-    for name in ("DLQ_URL", "DLQ_API"):
+    for name in ("DLQ_URL", "DLQ_API", "DLQ_STORE", "DLQ_CONFIG"):
         os.environ.pop(name, None)
 
 

@@ -1,0 +1,77 @@
+"""Settings: command line over environment (`DLQ_*`) over `deadletter.toml` (or YAML) over default.
+
+`load` is the way in. It returns frozen `Settings` that know where each value came from, or raises one
+ConfigError with every problem there is: unknown keys, wrong types and units, jq programs that do not compile,
+patterns that match nothing, policies that are never reached, contradictions.
+
+* `model.py` the shape of the file, the one place where a key is defined; `keys.py` walks it
+* `files.py` TOML and YAML with line numbers; `sources.py` lays file, environment and options over each other
+* `judge.py` the tree against the model; `sense.py` what tables cannot be beside each other
+* `settings.py` the values; `build.py` makes them; `effective.py` and `schema.py` show them
+* `values.py` times and counts as people write them; `urls.py` addresses; `secrets.py` what is never printed
+
+Importing this package is cheap; pydantic comes with the first call of `load`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deadletter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from deadletter.config.settings import Settings
+
+__all__ = ["load"]
+
+
+def load(
+    *,
+    config: Path | None = None,
+    options: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    home: Path | None = None,
+) -> Settings:
+    """The settings in force.
+
+    `config` is the file somebody named with --config; without it DLQ_CONFIG, ./deadletter.toml and
+    ~/.config/deadletter/deadletter.toml are tried. `options` are values from the command line by their key
+    (`{"broker.url": url}`), None where the option was not given.
+    """
+    from deadletter.config import build, sense
+    from deadletter.config.effective import effective
+    from deadletter.config.judge import Judge
+    from deadletter.config.settings import Settings
+    from deadletter.config.sources import gather
+
+    gathered = gather(
+        config=config,
+        options=options or {},
+        environment=os.environ if environment is None else environment,
+        directory=Path() if directory is None else directory,
+        home=Path.home() if home is None else home,
+    )
+    judge = Judge(gathered)
+    parts = judge.parts()
+    sense.check(judge, parts)
+    if judge.problems:
+        raise ConfigError(tuple(judge.problems))
+    assert parts.broker is not None
+    assert parts.store is not None
+    assert parts.alerts is not None
+    assert parts.check is not None
+    broker = build.broker(parts.broker)
+    return Settings(
+        broker=broker,
+        store=build.store(parts.store),
+        policies=build.policies(parts),
+        watches=tuple(build.watch(table, broker.vhost) for table in parts.watches if table is not None),
+        alerts=build.alerts(parts.alerts),
+        check=build.check(parts.check),
+        file=gathered.file,
+        effective=effective(judge, broker),
+    )

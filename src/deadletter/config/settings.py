@@ -1,0 +1,135 @@
+"""The settings a command works with: frozen values, and for each where it came from.
+
+No pydantic in here: whoever gets these needs to know nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Literal
+
+from deadletter.amqp.address import Address
+from deadletter.core.backoff import Backoff
+from deadletter.core.deaths import CountBy
+from deadletter.core.policy import Policies
+
+Kind = Literal["option", "environment", "file", "default"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Who said it: `--url`, `DLQ_URL`, `deadletter.toml:3`, or nobody."""
+
+    kind: Kind
+    where: str
+
+    def __str__(self) -> str:
+        return self.where
+
+
+DEFAULT: Final = Source(kind="default", where="default")
+
+
+class Mode(StrEnum):
+    """When a watch takes letters."""
+
+    CONSUME = "consume"
+    SWEEP = "sweep"
+    STARTUP = "startup"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """`url` and `api` hold passwords: `addresses` and `name` are what may be shown."""
+
+    addresses: tuple[Address, ...]
+    api: str = field(repr=False)
+    name: str
+
+    @property
+    def vhost(self) -> str:
+        return self.addresses[0].vhost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """None: no store, parked letters stay in the broker."""
+
+    url: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """`pauses`: growing pauses between sweeps instead of `every_ms`. `policies`: names; None means all."""
+
+    dlq: str
+    vhost: str
+    mode: Mode
+    every_ms: int | None = None
+    pauses: Backoff | None = None
+    limit_per_boot: int | None = None
+    policies: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSettings:
+    """Above these; None: no such alert."""
+
+    depth_warning: int
+    depth_critical: int
+    age_warning_ms: int | None
+    age_critical_ms: int | None
+    channels: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSettings:
+    """Defaults of `dlq check`."""
+
+    dlq: str | None
+    target: str | None
+    max_retries: int
+    count_by: CountBy
+    target_type: str
+    create: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """One value that is in force, secrets hidden, and who said it."""
+
+    key: str
+    value: object
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything, from everywhere."""
+
+    broker: BrokerSettings
+    store: StoreSettings
+    policies: Policies
+    watches: tuple[Watch, ...]
+    alerts: AlertSettings
+    check: CheckSettings
+    file: Path | None
+    effective: tuple[Effective, ...] = field(repr=False)
+
+    def policies_of(self, watch: Watch) -> Policies:
+        """The policies that decide for a watch, in the file's order."""
+        if watch.policies is None:
+            return self.policies
+        chosen: Sequence[str] = watch.policies
+        return Policies(
+            rules=tuple(rule for rule in self.policies.rules if rule.name in chosen),
+            default=self.policies.default,
+        )
+
+    def source(self, key: str) -> Source:
+        """Where an effective value came from. KeyError for a key that has none."""
+        return {e.key: e.source for e in self.effective}[key]

@@ -1,0 +1,62 @@
+"""The addresses in a configuration: of the broker, its management API, the store.
+
+What is wrong with a URL is said of the URL without its password: it is parsed a second time that way, because
+an error about the original may quote the very part that must not be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import SplitResult, quote, urlsplit
+
+from deadletter.amqp.address import Address, parse_addresses
+from deadletter.config.secrets import without_password
+from deadletter.errors import UsageError
+
+_AMQP: Final = "an AMQP URL such as amqp://user:password@host:5672/vhost"
+_STORES: Final = ("sqlite", "postgresql")
+
+
+def addresses(urls: Sequence[str]) -> tuple[Address, ...]:
+    """Raises ValueError with what was expected."""
+    try:
+        return parse_addresses(",".join(urls))
+    except UsageError:
+        pass
+    try:
+        parse_addresses(without_password(",".join(urls)))
+    except UsageError as error:
+        why = str(error)
+    else:
+        why = "special characters in user and password must be percent-encoded"
+    raise ValueError(_AMQP if why.startswith("expected an AMQP URL") else f"{_AMQP}; {why}")
+
+
+def management_api(given: str | None, address: Address) -> str:
+    """The URL of the management API, up to /api and with a user. Raises ValueError with what was expected."""
+    login = f"{quote(address.user, safe='')}:{quote(address.password, safe='')}"
+    if given is None:
+        # whoever speaks TLS to the broker does not want the password in the clear to its management API
+        scheme, port = ("https", 15671) if address.tls else ("http", 15672)
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        return f"{scheme}://{login}@{host}:{port}/api"
+    parts = SplitResult("", "", "", "", "")
+    try:
+        parts = urlsplit(given)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        whole = whole and not parts.query and not parts.fragment
+    except ValueError:
+        whole = False
+    if not whole:
+        raise ValueError("the URL of a management API such as http://user:password@host:15672")
+    place = parts.netloc if "@" in parts.netloc else f"{login}@{parts.netloc}"
+    path = parts.path.rstrip("/")
+    return f"{parts.scheme}://{place}{path if path.endswith('/api') else path + '/api'}"
+
+
+def check_store(url: str) -> None:
+    """Raises ValueError unless it is the URL of a store we have."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.partition("+")[0] not in _STORES or not rest.strip("/"):
+        raise ValueError("sqlite:///path/to/file.db or postgresql://user:password@host/database")

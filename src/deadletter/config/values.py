@@ -1,0 +1,89 @@
+"""Values as people write them in a file, read into what the code works with: times, counts, names of counts.
+
+Each reader raises ValueError with what it expected; the key, the value and where it stood are added by
+whoever asked. A time needs its unit, because a bare 30 is seconds to one reader and milliseconds to the next.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, assert_never
+
+from deadletter.core.deaths import (
+    REASONS,
+    ByQueue,
+    ByReason,
+    CountBy,
+    FirstEntry,
+    NamedHeader,
+    OwnAttempt,
+    SumOfAll,
+)
+
+DURATION_PATTERN: Final = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d)\s*$"
+_DURATION: Final = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?)\s*(?P<unit>ms|s|m|min|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_EXAMPLES: Final = '"500ms", "90s", "15min", "2h" or "1d"'
+
+COUNT_BY_PATTERN: Final = rf"^(own|first|sum|reason:({'|'.join(REASONS)})|queue:.+|header:.+)$"
+
+
+def duration_ms(value: object) -> int:
+    """`"500ms"`, `"90s"`, `"15min"`, `"2h"`, `"1d"` as milliseconds; also a plain 0."""
+    match value:
+        case bool():
+            pass
+        case 0 | "0":
+            return 0
+        case int() | float():
+            raise ValueError(f'a time with its unit, "{value:g}s" or "{value:g}ms" for instance')
+        case str() if found := _DURATION.fullmatch(value.strip()):
+            milliseconds = float(found["number"]) * _UNIT_MS[found["unit"]]
+            if abs(milliseconds - round(milliseconds)) > 1e-6:
+                raise ValueError("a time in whole milliseconds")
+            return round(milliseconds)
+        case str() if value.strip().isdecimal():
+            raise ValueError(f'a time with its unit, "{value.strip()}s" or "{value.strip()}ms" for instance')
+        case _:
+            pass
+    raise ValueError(f"a time such as {_EXAMPLES}")
+
+
+def count_by(value: object) -> CountBy:
+    """How attempts are counted: `own`, `first`, `sum`, `reason:rejected`, `queue:NAME`, `header:NAME`."""
+    match value.partition(":") if isinstance(value, str) else ("", "", ""):
+        case ("own", "", ""):
+            return OwnAttempt()
+        case ("first", "", ""):
+            return FirstEntry()
+        case ("sum", "", ""):
+            return SumOfAll()
+        case ("reason", ":", reason) if reason in REASONS:
+            return ByReason(reason=reason)
+        case ("reason", ":", _):
+            raise ValueError(f"reason: with one of {', '.join(REASONS)}")
+        case ("queue", ":", queue) if queue:
+            return ByQueue(queue=queue)
+        case ("header", ":", header) if header:
+            return NamedHeader(header=header)
+        case _:
+            raise ValueError("own, first, sum, reason:REASON, queue:NAME or header:NAME")
+
+
+def count_by_text(by: CountBy) -> str:
+    """As it is written in a file: what `count_by` reads."""
+    match by:
+        case OwnAttempt():
+            return "own"
+        case FirstEntry():
+            return "first"
+        case SumOfAll():
+            return "sum"
+        case ByReason(reason=reason):
+            return f"reason:{reason}"
+        case ByQueue(queue=queue):
+            return f"queue:{queue}"
+        case NamedHeader(header=header):
+            return f"header:{header}"
+        case _:
+            assert_never(by)
