@@ -6,6 +6,7 @@ Commands import what they need when they run, so that `dlq --help` is there at o
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -140,6 +141,111 @@ def demo(
     from deadletter.cli import demo as command
 
     raise typer.Exit(command.run(letters=letters, version=version))
+
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file, TOML or YAML (environment: DLQ_CONFIG; else ./deadletter.toml, then "
+        "~/.config/deadletter/deadletter.toml).",
+    ),
+]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", metavar="URL", help="AMQP URL of the broker (environment: DLQ_URL).")
+]
+ApiOption = Annotated[
+    str | None,
+    typer.Option("--api", metavar="URL", help="URL of the management API (environment: DLQ_API)."),
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="URL of the store (environment: DLQ_STORE).")
+]
+
+config_app = typer.Typer(no_args_is_help=True, help="Settings: show what is in force, check, JSON schema.")
+app.add_typer(config_app, name="config")
+
+
+@config_app.command("show")
+def config_show(
+    config: ConfigFile = None,
+    url: UrlOption = None,
+    api: ApiOption = None,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Print every setting in force and where it came from; passwords and tokens are hidden."""
+    from deadletter.cli import config as command
+
+    options = {"broker.url": url, "broker.api": api, "store.url": store}
+    raise typer.Exit(command.show(file=config, options=options, as_json=as_json))
+
+
+@config_app.command("check")
+def config_check(
+    config: ConfigFile = None,
+    url: UrlOption = None,
+    api: ApiOption = None,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Say everything that is wrong with the settings, all at once; exit code 2 if anything is."""
+    from deadletter.cli import config as command
+
+    options = {"broker.url": url, "broker.api": api, "store.url": store}
+    raise typer.Exit(command.check(file=config, options=options, as_json=as_json))
+
+
+@config_app.command("schema")
+def config_schema() -> None:
+    """Print the JSON schema of the settings file, for editors."""
+    from deadletter.cli import config as command
+
+    raise typer.Exit(command.schema())
+
+
+policy_app = typer.Typer(no_args_is_help=True, help="Policies: list them, explain what they do to a letter.")
+app.add_typer(policy_app, name="policy")
+
+
+@policy_app.command("list")
+def policy_list(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Print the policies in the order in which they are asked; the default is the last."""
+    from deadletter.cli import policy as command
+
+    raise typer.Exit(command.list_policies(file=config, as_json=as_json))
+
+
+@policy_app.command("explain")
+def policy_explain(
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--file",
+            metavar="LETTER.json",
+            help="A letter as JSON (- for stdin): written by hand, or what the management API or "
+            "`rabbitmqadmin get` returned.",
+        ),
+    ],
+    watch: Annotated[
+        str | None,
+        typer.Option(metavar="DLQ", help="With the mode and policies of the watch that takes this queue."),
+    ] = None,
+    broker_version: Annotated[
+        str, typer.Option(metavar="3.10|4.3", help="Which RabbitMQ it died on; 3.x trusts copied deaths.")
+    ] = "4",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Print what would happen to a letter and why, attempt by attempt; nothing is touched."""
+    from deadletter.cli import policy as command
+
+    raise typer.Exit(
+        command.explain_file(
+            letter=file, watch=watch, broker_version=broker_version, file=config, as_json=as_json
+        )
+    )
 
 
 def main() -> None:

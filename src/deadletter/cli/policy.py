@@ -1,0 +1,227 @@
+"""`dlq policy list | explain`: which policies there are, and what they would do to one letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from deadletter import config
+from deadletter.cli import letter_file, loop
+from deadletter.cli.columns import columns
+from deadletter.cli.exits import Exit
+from deadletter.cli.letter_file import Sample
+from deadletter.cli.screen import result
+from deadletter.cli.units import count
+from deadletter.config.settings import Mode, Settings, Watch
+from deadletter.core.decide import Answer, Circumstances, Decision, Retry, questions
+from deadletter.core.duration import duration_text, rough_duration_text
+from deadletter.core.explain import Explanation, Step, explain
+from deadletter.core.glob import glob
+from deadletter.core.lenient import shown
+from deadletter.core.letter_view import LetterView, view_letter
+from deadletter.core.policy import JqCondition, Match, Policies
+from deadletter.errors import UsageError
+from deadletter.service.conditions import Conditions, Question
+
+_MAX_NAME_CHARS: Final = 100
+
+
+def list_policies(*, file: Path | None, as_json: bool) -> Exit:
+    policies = config.load(config=file).policies
+    if as_json:
+        found = [{"name": p.name, "match": _match_json(p.match), "text": p.text()} for p in policies]
+        result(json.dumps({"policies": found, "levels_ms": sorted(policies.levels_ms)}))
+    else:
+        result("\n".join(f"{p.name}: {match_text(p.match)}\n    {p.text()}" for p in policies))
+    return Exit.DONE
+
+
+def explain_file(
+    *, letter: Path, watch: str | None, broker_version: str, file: Path | None, as_json: bool
+) -> Exit:
+    settings = config.load(config=file)
+    now = datetime.now(UTC)
+    sample = letter_file.read(letter, now)
+    return explain_sample(
+        sample, settings, watch=watch, old_broker=_is_old(broker_version), now=now, as_json=as_json
+    )
+
+
+def explain_sample(
+    sample: Sample, settings: Settings, *, watch: str | None, old_broker: bool, now: datetime, as_json: bool
+) -> Exit:
+    """What would happen to one letter, wherever it was taken from. `old_broker`: a RabbitMQ 3.x."""
+    chosen = None if watch is None else _watch(settings, watch)
+    policies = settings.policies if chosen is None else settings.policies_of(chosen)
+    letter = view_letter(
+        sample.headers,
+        broker_keeps_client_deaths=old_broker,
+        content_type=sample.content_type,
+        body=sample.body,
+    )
+    told = explain(
+        letter,
+        policies,
+        now=now,
+        # as the service works: it stays, and it looks at the origin's depth before it sends anything there
+        circumstances=Circumstances(continuous=chosen is None or chosen.mode is Mode.CONSUME, sees_room=True),
+        answers=_answers(letter, policies, sample.body),
+    )
+    attempt = told.steps[0].decision
+    before = attempt.attempt - 1 if isinstance(attempt, Retry) else attempt.attempt
+    result(_as_json(letter, before, told) if as_json else _as_text(letter, before, told))
+    return Exit.DONE
+
+
+def _answers(letter: LetterView, policies: Policies, body: bytes) -> Mapping[JqCondition, Answer]:
+    asked = questions(letter, policies)
+
+    async def ask() -> Mapping[JqCondition, Answer]:
+        async with Conditions() as conditions:
+            return (await conditions.answer([Question(body, asked)]))[0]
+
+    return loop.run(ask()) if asked else {}
+
+
+def _watch(settings: Settings, dlq: str) -> Watch:
+    for watch in settings.watches:
+        if watch.dlq == dlq or glob(watch.dlq, dlq):
+            return watch
+    known = ", ".join(watch.dlq for watch in settings.watches) or "none"
+    raise UsageError(f"--watch: expected a dead-letter queue that a watch takes ({known}), got {dlq!r}")
+
+
+def _is_old(version: str) -> bool:
+    major = version.partition(".")[0]
+    if major not in ("3", "4"):
+        raise UsageError(f"--broker-version: expected a version such as 3.10 or 4.3, got {version!r}")
+    return major == "3"
+
+
+def match_text(match: Match) -> str:
+    """The conditions in one line; `everything` without any."""
+    parts = [
+        f"{key} {value}"
+        for key, value in (
+            ("queue", match.queue),
+            ("routing key", match.routing_key),
+            ("reason", " or ".join(sorted(match.reasons)) or None),
+            ("error", " or ".join(match.error_types) or None),
+            ("content type", match.content_type),
+            ("body", match.body and match.body.program),
+        )
+        if value is not None
+    ]
+    parts += [f"header {wanted.header} {wanted.value}" for wanted in match.headers]
+    return shown(", ".join(parts) or "everything")
+
+
+def _match_json(match: Match) -> dict[str, object]:
+    return {
+        "queue": match.queue,
+        "routing_key": match.routing_key,
+        "reason": sorted(match.reasons),
+        "error_type": list(match.error_types),
+        "header": {wanted.header: wanted.value for wanted in match.headers},
+        "content_type": match.content_type,
+        "body": match.body and match.body.program,
+    }
+
+
+def _as_text(letter: LetterView, before: int, told: Explanation) -> str:
+    considered = [
+        (
+            shown(c.policy, _MAX_NAME_CHARS),
+            "decides: " + told.schedule if c.refusal is None else "no: " + c.refusal,
+        )
+        for c in told.considered
+    ]
+    steps = [_step_text(step) for step in told.steps]
+    if told.left_out:
+        steps.insert(-1, ("…", f"{told.left_out} more", ""))
+    return "\n".join(
+        [
+            _letter_text(letter, before),
+            "",
+            "policies, in order",
+            columns(considered, indent=2),
+            "",
+            "if it fails every time",
+            columns(steps, indent=2),
+        ]
+    )
+
+
+def _letter_text(letter: LetterView, before: int) -> str:
+    origin, failure = letter.origin, letter.failure
+    where = f"died in {shown(origin.queue, _MAX_NAME_CHARS)}" if origin else "died nobody knows where"
+    words = [f"{where} ({shown(letter.reason or 'no reason on record', 40)})"]
+    if origin and origin.routing_key is not None:
+        exchange = shown(origin.exchange or "the default exchange", _MAX_NAME_CHARS)
+        words.append(f"came by {exchange} with key {shown(origin.routing_key, _MAX_NAME_CHARS)!r}")
+    words.append("not sent back before" if before == 0 else f"sent back {count(before, 'time')} before")
+    if failure and failure.error_type:
+        words.append(f"{shown(failure.error_type, _MAX_NAME_CHARS)} by {failure.framework}")
+    return ", ".join(words)
+
+
+def _step_text(step: Step) -> tuple[str, str, str]:
+    when = "now" if step.after_ms == 0 else f"+ {rough_duration_text(step.after_ms)}"
+    match step.decision:
+        case Retry():
+            delays = [duration_text(delay_ms) for delay_ms in step.choices_ms]
+            what = "retry after " + " or ".join(filter(None, (", ".join(delays[:-1]), delays[-1])))
+        case _:
+            what = _verb(step.decision)
+    return when, what, step.decision.why
+
+
+def _verb(decision: Decision) -> str:
+    return type(decision).__name__.lower()
+
+
+def _as_json(letter: LetterView, before: int, told: Explanation) -> str:
+    origin, failure = letter.origin, letter.failure
+    return json.dumps(
+        {
+            "letter": {
+                "provenance": type(letter.provenance).__name__.lower(),
+                "origin": origin
+                and {
+                    "queue": shown(origin.queue, 255),
+                    "exchange": origin.exchange and shown(origin.exchange, 255),
+                    "routing_keys": [shown(key, 255) for key in origin.routing_keys],
+                },
+                "reason": letter.reason,
+                "attempt": before,
+                "error_type": failure and failure.error_type,
+                "framework": failure and failure.framework,
+            },
+            "considered": [{"policy": c.policy, "refusal": c.refusal} for c in told.considered],
+            "schedule": told.schedule,
+            "steps": [_step_json(step) for step in told.steps],
+            "left_out": told.left_out,
+        }
+    )
+
+
+def _step_json(step: Step) -> dict[str, object]:
+    decision = step.decision
+    facts: dict[str, object] = {
+        "after_ms": step.after_ms,
+        "decision": _verb(decision),
+        "attempt": decision.attempt,
+        "policy": decision.policy,
+        "cause": decision.cause,
+        "why": decision.why,
+    }
+    if isinstance(decision, Retry):
+        facts |= {
+            "delay_ms": decision.delay_ms,
+            "choices_ms": step.choices_ms,
+            "needs_room": decision.needs_room,
+        }
+    return facts
