@@ -1,0 +1,116 @@
+"""`dlq check`: what died too often goes to a queue for permanent failures; made for cron."""
+
+from __future__ import annotations
+
+import json
+
+from deadletter.amqp.address import parse_addresses
+from deadletter.broker import courier
+from deadletter.cli import loop
+from deadletter.cli.columns import columns
+from deadletter.cli.exits import Exit
+from deadletter.cli.screen import MoveScreen, result
+from deadletter.cli.units import count, span
+from deadletter.core.capture import mapping
+from deadletter.core.deaths import CountBy
+from deadletter.service.check import QueueReport, Report, Wish, check
+
+
+def run(
+    *,
+    url: str,
+    api: str | None,
+    dlq: str,
+    target: str,
+    max_retries: int,
+    count_by: CountBy,
+    create: bool,
+    target_type: str,
+    dry_run: bool,
+    prefetch: int,
+    as_json: bool,
+) -> Exit:
+    wish = Wish(
+        names=mapping(dlq, target),
+        max_retries=max_retries,
+        count_by=count_by,
+        dry_run=dry_run,
+        create=create,
+        target_type=target_type,
+        api=api,
+        prefetch=prefetch,
+    )
+    addresses = parse_addresses(url)
+
+    async def work() -> Report:
+        with MoveScreen(dlq) as screen:
+
+            def on_event(queue: str, event: courier.Event) -> None:
+                screen.describe(queue)
+                screen.on_event(event)
+
+            return await check(addresses, wish, on_event=on_event)
+
+    report = loop.run(work())
+    result(json.dumps(_as_json(report), ensure_ascii=False) if as_json else _as_text(report, wish))
+    return Exit.DONE if all(queue.complete for queue in report.queues) else Exit.LEFT
+
+
+def _as_text(report: Report, wish: Wish) -> str:
+    if not report.queues:
+        return f"no queue is named by {wish.names.source!r}; nothing to do"
+    verb = "would move" if report.dry_run else "moved"
+    rows = [["queue", "target", "seen", verb, "left", "failed", "took"]]
+    rows += [
+        [q.queue, q.target, f"{q.seen:,}", f"{q.moved:,}", f"{q.left:,}", f"{q.failed:,}", span(q.seconds)]
+        for q in report.queues
+    ]
+    lines = [columns(rows)]
+    for queue in report.queues:
+        lines += [f"{queue.queue}: {said}" for said in _remarks(queue)]
+    moved = sum(queue.moved for queue in report.queues)
+    seen = sum(queue.seen for queue in report.queues)
+    lines.append(
+        f"{verb} {count(moved)} of {seen:,} in {count(len(report.queues), 'queue')}, {span(report.seconds)}"
+    )
+    if any(queue.left for queue in report.queues):
+        lines.append(
+            "what stayed was put back: in its old order on classic queues, mostly so on quorum queues"
+        )
+    return "\n".join(lines)
+
+
+def _remarks(queue: QueueReport) -> list[str]:
+    said = [] if queue.error is None else [f"not checked: {queue.error}"]
+    said += [f"{count(number)} could not be moved and stayed: {why}" for why, number in queue.reasons.items()]
+    if queue.maybe_twice:
+        said.append(
+            f"after a lost connection up to {count(queue.maybe_twice)} may be in both queues, with the same "
+            "deadletter-id"
+        )
+    return said + list(queue.notes)
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "dry_run": report.dry_run,
+        "broker": report.server_version,
+        "seconds": round(report.seconds, 3),
+        "queues": [
+            {
+                "queue": q.queue,
+                "target": q.target,
+                "seen": q.seen,
+                "moved": q.moved,
+                "left": q.left,
+                "renewed": q.renewed,
+                "failed": q.failed,
+                "reasons": dict(q.reasons),
+                "maybe_twice": q.maybe_twice,
+                "seconds": round(q.seconds, 3),
+                "notes": list(q.notes),
+                "error": q.error,
+            }
+            for q in report.queues
+        ],
+    }

@@ -1,0 +1,233 @@
+"""The one-shot checker: letters that died too often go to a queue for permanent failures, the rest stays.
+
+For each dead letter queue that the pattern names, every letter that was there at the start is looked at once.
+`count > max` and it moves: published to the target persistent, mandatory and confirmed, then acked, its
+`x-death` left on for whoever reviews it. The others stay. Nothing is created, moved or touched before all
+names are known to be right.
+
+Looking is not always free (`core.looking`): where it would use up a letter's deliveries the letter is
+renewed, and the report says what to do about the queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deadletter.amqp.address import Address
+from deadletter.amqp.channel import Channel
+from deadletter.broker import courier
+from deadletter.broker.courier import Courier, Deaths, Ended, Leave, Letter, Send, Verdict
+from deadletter.broker.management import list_queues
+from deadletter.broker.session import Link, supervise
+from deadletter.core import looking, names
+from deadletter.core.capture import Mapping as Names
+from deadletter.core.deaths import CountBy, NamedHeader, count_deaths, read_history
+from deadletter.core.looking import LookCost
+from deadletter.core.table import Value
+from deadletter.errors import DeadletterError, NotFound, QueueMissing, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What to check for."""
+
+    names: Names
+    max_retries: int
+    count_by: CountBy
+    dry_run: bool = False
+    create: bool = True
+    target_type: str = "quorum"
+    api: str | None = None
+    prefetch: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """What became of one dead letter queue."""
+
+    queue: str
+    target: str
+    seen: int = 0
+    moved: int = 0
+    """With a dry run: how many would have been moved."""
+    left: int = 0
+    renewed: int = 0
+    failed: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    maybe_twice: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.error is None and self.failed == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All of them."""
+
+    queues: tuple[QueueReport, ...]
+    seconds: float
+    server_version: str
+    dry_run: bool
+
+
+Listen = Callable[[str, courier.Event], None]
+
+
+async def check(
+    addresses: Sequence[Address], wish: Wish, *, on_event: Listen = lambda _q, _e: None
+) -> Report:
+    """Check every queue the pattern names. Raises before anything moves; later trouble is in the report."""
+    started = time.monotonic()
+    pairs, version = await supervise(addresses, lambda link: _plan(link, wish))
+    reports = [
+        await _check_queue(addresses, wish, queue, target, version, on_event) for queue, target in pairs
+    ]
+    return Report(
+        queues=tuple(reports),
+        seconds=time.monotonic() - started,
+        server_version=version,
+        dry_run=wish.dry_run,
+    )
+
+
+async def _plan(link: Link, wish: Wish) -> tuple[list[tuple[str, str]], str]:
+    """Sources and their targets, all of them there: the targets that were missing are created."""
+    connection = await link.connection("consume")
+    if wish.names.is_fixed:
+        found = [wish.names.name]
+    else:
+        listed = await list_queues(link.address, wish.api)
+        found = sorted(
+            queue.name for queue in listed if not queue.exclusive and not names.is_ours(queue.name)
+        )
+        if streams := [q.name for q in listed if q.type == "stream" and wish.names.names(q.name)]:
+            raise UsageError(
+                f"{streams[0]!r} is a stream: nothing can be taken out of a stream, so there is nothing to move"
+            )
+    pairs: list[tuple[str, str]] = []
+    doubts: list[str] = []
+    for queue in found:
+        try:
+            target = wish.names.target_of(queue)
+        except UsageError as error:
+            doubts.append(str(error))
+        else:
+            if target is not None:
+                pairs.append((queue, target))
+    if doubts:
+        raise UsageError("; ".join(doubts))
+    for queue, target in pairs:
+        if wish.names.is_fixed and not await _exists(connection.channel, queue):
+            raise QueueMissing(queue, link.address.vhost)
+        if not await _exists(connection.channel, target):
+            if not wish.create:
+                raise QueueMissing(target, link.address.vhost)
+            if not wish.dry_run:
+                await _create(await connection.channel(), target, wish, connection.server_version)
+    return pairs, connection.server_version
+
+
+async def _exists(open_channel: Callable[[], object], queue: str) -> bool:
+    channel = await open_channel()  # type: ignore[misc]  # the bound method of a connection
+    assert isinstance(channel, Channel)
+    try:
+        await channel.declare_queue(queue, passive=True)
+    except NotFound:
+        return False
+    await channel.close()
+    return True
+
+
+async def _create(channel: Channel, target: str, wish: Wish, server_version: str) -> None:
+    arguments: dict[str, Value] = {"x-queue-type": wish.target_type}
+    if wish.target_type == "quorum":
+        arguments |= looking.no_limit_arguments(server_version)
+    await channel.declare_queue(target, arguments=arguments)
+    await channel.close()
+
+
+async def _check_queue(
+    addresses: Sequence[Address], wish: Wish, queue: str, target: str, version: str, on_event: Listen
+) -> QueueReport:
+    judge = _Judge(wish, queue, target, looking.look_cost(version))
+    started = time.monotonic()
+    try:
+        tally = await Courier(
+            addresses,
+            source=queue,
+            decide=judge.decide,
+            terms=courier.Terms(prefetch=wish.prefetch),
+            on_event=lambda event: on_event(queue, event),
+        ).run()
+    except DeadletterError as error:
+        # One queue must not stop the others; what was under way there is back in it.
+        return QueueReport(queue=queue, target=target, seconds=time.monotonic() - started, error=str(error))
+    notes: list[str] = []
+    if judge.renewed:
+        vhost = addresses[0].vhost
+        notes.append(
+            f"{judge.renewed} letters had spent {looking.RENEW_AT} or more of their deliveries on looks and "
+            f"were renewed (now at the end of {queue!r}); {looking.advice(queue, vhost)}"
+        )
+    elif judge.counted and tally.left and judge.cost is LookCost.A_DELIVERY:
+        notes.append(
+            f"on RabbitMQ {version} this look cost each letter that stayed {judge.cost.value}; "
+            f"{looking.advice(queue, addresses[0].vhost)}"
+        )
+    if tally.ended is Ended.STALLED:
+        notes.append(tally.ended.value)
+    moved = judge.would_move if wish.dry_run else tally.moved - judge.renewed
+    left = tally.left - (judge.would_move if wish.dry_run else 0)
+    return QueueReport(
+        queue=queue,
+        target=target,
+        seen=tally.moved + tally.left + tally.failed,
+        moved=moved,
+        left=left + judge.renewed,
+        renewed=judge.renewed,
+        failed=tally.failed,
+        reasons=tally.reasons,
+        maybe_twice=tally.maybe_twice,
+        seconds=tally.seconds,
+        notes=tuple(notes),
+    )
+
+
+class _Judge:
+    """The decision about each letter of one queue, and what it came across."""
+
+    def __init__(self, wish: Wish, queue: str, target: str, cost: LookCost) -> None:
+        self.cost = cost
+        self.renewed = 0
+        self.would_move = 0
+        self.counted = False
+        """Whether the queue counts deliveries: a quorum queue."""
+        self._wish = wish
+        self._move = Send(routing_key=target, deaths=Deaths.KEEP)
+        self._renew = Send(routing_key=queue, deaths=Deaths.KEEP)
+        self._leave = Leave()
+        wanted = {names.X_DEATH, names.DEATHS, names.ATTEMPT}
+        if isinstance(wish.count_by, NamedHeader):
+            wanted.add(wish.count_by.header)
+        self._wanted = frozenset(name.encode() for name in wanted)
+
+    def decide(self, letter: Letter) -> Verdict:
+        headers = letter.select(self._wanted)
+        count = count_deaths(read_history(headers), headers, self._wish.count_by)
+        if count > self._wish.max_retries:
+            if not self._wish.dry_run:
+                return self._move
+            self.would_move += 1
+        if letter.redelivered:
+            spent = letter.delivery_count
+            self.counted = self.counted or spent > 0
+            if looking.must_renew(self.cost, spent):
+                self.renewed += 1
+                return self._renew
+        return self._leave
