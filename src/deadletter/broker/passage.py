@@ -157,6 +157,9 @@ class Passage:
         await self._retire(self._intakes[-1])
         while self.flights:
             await self._rest()
+        # What failed is no longer in the air either: an end without this look would call it complete.
+        if self._error is not None:
+            raise self._error
         self._settle()
 
     async def _rest(self) -> None:
