@@ -98,3 +98,19 @@ def test_the_most_holds_for_single_acks_too() -> None:
         found.confirm(tag)
     assert found.due(most=2) == [Ack(2, multiple=False), Ack(3, multiple=False)]
     assert found.due(most=2) == []
+
+
+def test_sealed_receipts_remember_the_number_alone() -> None:
+    receipts = Receipts(patience=10)
+    for tag in range(1, 6):
+        receipts.take(tag)
+    receipts.hold(1)
+    receipts.hold(3)
+    assert not receipts.seal(), "2, 4 and 5 are not settled"
+    for tag in (2, 4, 5):
+        receipts.confirm(tag)
+    assert not receipts.seal(), "confirmed, but not acked"
+    assert len(receipts.due(at_once=True)) == 3
+    assert receipts.seal()
+    assert (receipts.held, receipts.unacked, receipts.unsettled) == (2, 2, 0)
+    assert not receipts.seal()
