@@ -11,6 +11,7 @@ Several brokers of one cluster are several URLs, separated by commas.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -20,6 +21,8 @@ from deadletter.errors import UsageError
 
 Mechanism = Literal["PLAIN", "EXTERNAL"]
 
+_BETWEEN: Final = re.compile(r",(?=\s*(?:amqps?://|$))")
+"""A comma is between two URLs only where one begins after it: passwords have commas too."""
 _PARAMETERS: Final = (
     "auth_mechanism",
     "cacertfile",
@@ -30,6 +33,9 @@ _PARAMETERS: Final = (
     "server_name_indication",
     "verify",
 )
+
+
+_TLS_PARAMETERS: Final = {"cacertfile", "certfile", "keyfile", "server_name_indication", "verify"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +76,7 @@ class Address:
 
 def parse_addresses(urls: str) -> tuple[Address, ...]:
     """One or several URLs, separated by commas, of one and the same vhost."""
-    addresses = tuple(parse_address(url.strip()) for url in urls.split(",") if url.strip())
+    addresses = tuple(parse_address(url.strip()) for url in _BETWEEN.split(urls) if url.strip(" ,"))
     if not addresses:
         raise UsageError("expected an AMQP URL such as amqp://guest:guest@127.0.0.1:5672/, got nothing")
     if len({address.vhost for address in addresses}) > 1:
@@ -85,20 +91,22 @@ def parse_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise UsageError(f"expected an AMQP URL, got {_hidden(url)}: {error}") from None
+    except ValueError:
+        # Python's own words may quote the password: it takes part of it for the port.
+        raise UsageError(f"{_EXPECTED}, got {_hidden(url)!r}; {_ENCODE}") from None
     if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-        raise UsageError(
-            f"expected an AMQP URL such as amqp://user:password@host:5672/vhost, got {_hidden(url)!r}"
-        )
-    vhost = unquote(parts.path[1:]) or "/"
+        raise UsageError(f"{_EXPECTED}, got {_hidden(url)!r}")
+    if port == 0:
+        raise UsageError(f"expected a port from 1 to 65535 in {_hidden(url)!r}, got 0")
+    if parts.fragment or "#" in url or "@" in parts.path + parts.query:
+        raise UsageError(f"{_EXPECTED}, got {_hidden(url)!r}; {_ENCODE}")
     if "/" in parts.path[1:]:
-        raise UsageError(
-            f"the vhost in {_hidden(url)!r} has a plain slash; write it as %2F: "
-            f"{parts.scheme}://…/{quote(parts.path[1:], safe='')}"
-        )
+        raise UsageError(f"the vhost in {_hidden(url)!r} has a plain slash; write it as %2F")
+    vhost = unquote(parts.path[1:]) or "/"
     secure = parts.scheme == "amqps"
     parameters = _parameters(parts.query, url)
+    if not secure and (idle := sorted(_TLS_PARAMETERS & parameters.keys())):
+        raise UsageError(f"{', '.join(idle)} in {_hidden(url)!r} means nothing without TLS; use amqps://")
     return Address(
         host=parts.hostname,
         port=port or (5671 if secure else 5672),
@@ -112,11 +120,17 @@ def parse_address(url: str) -> Address:
     )
 
 
+_EXPECTED: Final = "expected an AMQP URL such as amqp://user:password@host:5672/vhost"
+_ENCODE: Final = "write : / ? # @ in a user or password with percent signs (%3A %2F %3F %23 %40)"
+
+
 def _hidden(url: str) -> str:
-    """The URL with whatever may be a password taken out, also when it cannot be parsed."""
+    """What may be shown of a URL that cannot be parsed: a password may stand anywhere but in these places."""
     scheme, separator, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    return f"{scheme}{separator}{credentials.partition(':')[0]}{at}{host}" if at else url
+    credentials, at, host = (rest if separator else url).rpartition("@")
+    shown = re.split(r"[:/?#,]", host)[0]
+    before = scheme + separator if separator and scheme.isalnum() else ""
+    return f"{before}…@{shown}" if at and credentials else f"{before}{shown}"
 
 
 def _parameters(query: str, url: str) -> dict[str, str]:
@@ -156,6 +170,6 @@ def _tls(parameters: dict[str, str]) -> Tls:
 
 
 def _whole(name: str, text: str, most: int = 2**31) -> int:
-    if not text.isdecimal() or not 0 <= int(text) <= most:
-        raise UsageError(f"expected {name} to be a whole number from 0 to {most}, got {text!r}")
+    if not text.isdecimal() or len(text) > 10 or int(text) > most:
+        raise UsageError(f"expected {name} to be a whole number from 0 to {most}, got {text[:20]!r}")
     return int(text)

@@ -1,7 +1,9 @@
 """One channel: requests and their answers, deliveries, publishes and what becomes of them.
 
-A request waits for its answer; one at a time, others queue behind it. Deliveries, confirms and returns come
-as calls of the functions given for them, inside the event loop's turn that read them: they must not wait.
+Questions are answered in the order in which they were asked, so several may be under way; the answer to one
+that was given up is dropped when it comes, and never taken for another's. Deliveries, confirms and returns
+come as calls of the functions given for them, inside the event loop's turn that read them: they must not
+wait.
 
 When the broker closes the channel, or the connection ends, every waiter gets the typed error, `on_closed`
 is called, and every later call raises that same error.
@@ -10,6 +12,7 @@ is called, and every later call raises that same error.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -27,6 +30,8 @@ BODY_MAX_BYTES: Final = 512 * 1024 * 1024
 """The most RabbitMQ can be configured to take in one message."""
 ANSWER_TIMEOUT_S: Final = 60.0
 
+_FRAMING_BYTES: Final = 64
+"""About what the frames of a publish weigh beside properties and body."""
 _R = TypeVar("_R", bound="Reply")
 _NO_ARGUMENTS: Final[Mapping[str, Value]] = {}
 
@@ -73,8 +78,8 @@ class Channel:
         """How many messages were published since confirms were selected: the tag of the last one."""
         self._consumers: dict[bytes, Consumer] = {}
         self._consumer_count = 0
-        self._lock = asyncio.Lock()
-        self._answer: asyncio.Future[Reply | Delivery] | None = None
+        self._answers: deque[asyncio.Future[Reply | Delivery]] = deque()
+        self._said_goodbye = False
         self._content_of: replies.Deliver | replies.GetOk | replies.Return | None = None
         self._properties: bytes | None = None
         self._missing_bytes = 0
@@ -82,7 +87,11 @@ class Channel:
 
     # -- frames in ---------------------------------------------------------------------------------------
     def on_frame(self, kind: int, payload: bytes) -> None:
-        if kind == METHOD:
+        if self.error is not None:
+            # Both sides closed at the same time: the number is free when our own close is answered.
+            if kind == METHOD and payload.startswith(replies.CLOSE_CHANNEL_OK):
+                self.connection.forget(self)
+        elif kind == METHOD:
             if self._content_of is not None:
                 raise FrameError("a method came where the content of a message was expected")
             if payload.startswith(replies.DELIVER):
@@ -105,7 +114,8 @@ class Channel:
                 raise FrameError("more body came than the content header announced")
             self._missing_bytes -= len(payload)
             if self._missing_bytes:
-                self._parts.append(payload)
+                if payload:
+                    self._parts.append(payload)
             elif self._parts:
                 self._parts.append(payload)
                 body = b"".join(self._parts)
@@ -155,8 +165,13 @@ class Channel:
                 self._send(requests.flow_ok(active=active))
             case replies.CloseChannel(code, text):
                 self._send(requests.CLOSE_CHANNEL_OK)
-                self.connection.forget(self)
+                if not self._said_goodbye:
+                    self.connection.forget(self)
                 self._end(channel_closed(code, text))
+            case replies.CloseChannelOk():
+                self.connection.forget(self)
+                self._resolve(reply)
+                self._end(ChannelClosed(200, "the channel was closed by us"))
             case _:
                 self._resolve(reply)
 
@@ -164,17 +179,21 @@ class Channel:
         self._end(error)
 
     def _resolve(self, answer: Reply | Delivery) -> None:
-        if self._answer is None or self._answer.done():
+        if not self._answers:
             raise FrameError(f"the broker answered {type(answer).__name__} to a question nobody asked")
-        self._answer.set_result(answer)
+        question = self._answers.popleft()
+        if not question.done():  # else it was given up
+            question.set_result(answer)
 
     def _end(self, error: WireError) -> None:
         if self.error is not None:
             return
         self.error = error
         self._consumers.clear()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        for question in self._answers:
+            if not question.done():
+                question.set_exception(error)
+        self._answers.clear()
         self.on_closed(error)
 
     # -- asking ------------------------------------------------------------------------------------------
@@ -184,36 +203,42 @@ class Channel:
     async def _ask(self, payload: bytes, *expected: type[_R]) -> _R:
         answer = await self._ask_any(payload)
         if not isinstance(answer, expected):
-            error = FrameError(
-                f"expected {' or '.join(kind.__name__ for kind in expected)}, got {type(answer).__name__}"
-            )
-            self.connection.abort(error)
-            raise error
+            raise self._confused(answer, *expected)
         return answer
 
+    def _confused(self, answer: Reply | Delivery, *expected: type[object]) -> FrameError:
+        error = FrameError(
+            f"expected {' or '.join(kind.__name__ for kind in expected)}, got {type(answer).__name__}"
+        )
+        self.connection.abort(error)
+        return error
+
     async def _ask_any(self, payload: bytes) -> Reply | Delivery:
-        async with self._lock:
-            self._check()
-            self._answer = asyncio.get_running_loop().create_future()
-            self._send(payload)
-            try:
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                    return await self._answer
-            except TimeoutError:
-                why = self.connection.blocked_reason
-                error = ConnectionLost(
-                    f"{self.connection.address} did not answer within {ANSWER_TIMEOUT_S:.0f} s"
-                    + (f"; it blocks us: {why}" if why else "")
-                )
-                self.connection.abort(error)
-                raise error from None
-            except asyncio.CancelledError:
-                # The answer will come to nobody, and the next question would take it for its own.
-                if not self._answer.done():
-                    self.connection.abort(ConnectionLost("a question to the broker was given up half-way"))
+        self._check()
+        question: asyncio.Future[Reply | Delivery] = asyncio.get_running_loop().create_future()
+        self._answers.append(question)
+        self._send(payload)
+        patience = asyncio.timeout(ANSWER_TIMEOUT_S)
+        try:
+            async with patience:
+                return await question
+        except TimeoutError:
+            if not patience.expired():
                 raise
-            finally:
-                self._answer = None
+            why = self.connection.blocked_reason
+            error = ConnectionLost(
+                f"{self.connection.address} did not answer within {ANSWER_TIMEOUT_S:.0f} s"
+                + (f"; it blocks us: {why}" if why else "")
+            )
+            self.connection.abort(error)
+            raise error from None
+
+    def _tell(self, payload: bytes) -> None:
+        """Ask, and let the answer go."""
+        question: asyncio.Future[Reply | Delivery] = asyncio.get_running_loop().create_future()
+        question.cancel()
+        self._answers.append(question)
+        self._send(payload)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -226,9 +251,14 @@ class Channel:
     async def close(self) -> None:
         """Close the channel; unacked deliveries go back to their queues. Does nothing on a closed one."""
         if self.error is None:
+            self._said_goodbye = True
             await self._ask(requests.close_channel(), replies.CloseChannelOk)
-            self.connection.forget(self)
-            self._end(ChannelClosed(200, "the channel was closed by us"))
+
+    def abandon(self) -> None:
+        """Close the channel without waiting for it."""
+        if self.error is None:
+            self._said_goodbye = True
+            self._tell(requests.close_channel())
 
     async def select_confirms(self) -> None:
         await self._ask(requests.SELECT_CONFIRMS, replies.Done)
@@ -306,8 +336,10 @@ class Channel:
         self._consumers[tag.encode()] = Consumer(queue, on_delivery, on_cancel)
         try:
             await self._ask(requests.consume(queue, tag, arguments=arguments), replies.ConsumeOk)
-        except BaseException:
+        except asyncio.CancelledError:
             self._consumers.pop(tag.encode(), None)
+            if self.error is None:
+                self._tell(requests.cancel(tag))
             raise
         return tag
 
@@ -321,7 +353,7 @@ class Channel:
         if isinstance(answer, Delivery):
             return answer
         if not isinstance(answer, replies.GetEmpty):
-            raise FrameError(f"expected GetOk or GetEmpty, got {type(answer).__name__}")
+            raise self._confused(answer, replies.GetOk, replies.GetEmpty)
         return None
 
     def ack(self, tag: int, *, multiple: bool = False) -> None:
@@ -350,7 +382,7 @@ class Channel:
             raise self.error
         connection = self.connection
         pieces = content_frames(self.number, properties, body, connection.frame_max_bytes)
-        connection.send_all(publishing, pieces)
+        connection.send_all(publishing, pieces, len(body) + len(properties) + _FRAMING_BYTES)
         self.published += 1
         return self.published
 

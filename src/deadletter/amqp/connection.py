@@ -16,7 +16,7 @@ ends the conversation, except while it is we who do not listen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from deadletter.amqp import replies, requests
@@ -36,9 +36,37 @@ from deadletter.errors import (
 if TYPE_CHECKING:
     from deadletter.amqp.replies import Reply
 
+FLUSH_BYTES: Final = 256 * 1024
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Above this the connection counts as congested."""
 CLOSE_TIMEOUT_S: Final = 5.0
+UNHEARD_MAX: Final = 4
+"""Words of the broker's on channel 0 that may wait for somebody to hear them."""
+
+
+class Ending:
+    """How a conversation ended, to be awaited by anybody; who gives up waiting disturbs nobody."""
+
+    __slots__ = ("_came", "_error")
+
+    def __init__(self) -> None:
+        self._came = asyncio.Event()
+        self._error: WireError | None = None
+
+    def come(self, error: WireError) -> None:
+        self._error = error
+        self._came.set()
+
+    def done(self) -> bool:
+        return self._error is not None
+
+    def result(self) -> WireError:
+        assert self._error is not None
+        return self._error
+
+    def __await__(self) -> Generator[object, object, WireError]:
+        yield from self._came.wait().__await__()
+        return self.result()
 
 
 class Connection(asyncio.Protocol):
@@ -52,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.blocked_reason: str | None = None
         self.on_pressure: list[Callable[[], None]] = []
         """Called whenever `congested` may have changed."""
-        self.closed: asyncio.Future[WireError] = loop.create_future()
+        self.closed = Ending()
         """Done when the conversation is over, with the reason."""
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -60,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._channels: dict[int, Channel] = {}
         self._replies: asyncio.Queue[Reply | WireError] = asyncio.Queue()
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._flushing = False
         self._writable = True
         self._reading = True
@@ -113,6 +142,8 @@ class Connection(asyncio.Protocol):
                 self._write_now(method_frame(0, requests.CLOSE_CONNECTION_OK))
                 self.abort(connection_closed(code, text))
             case reply:
+                if self._replies.qsize() >= UNHEARD_MAX:
+                    raise FrameError(f"the broker said {type(reply).__name__} that nobody asked for")
                 self._replies.put_nowait(reply)
 
     async def reply(self) -> Reply:
@@ -131,11 +162,15 @@ class Connection(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def send_all(self, first: bytes, rest: list[bytes]) -> None:
-        """Send several pieces that belong together."""
+    def send_all(self, first: bytes, rest: list[bytes], size: int) -> None:
+        """Send several pieces that belong together; `size` is about how many bytes they are."""
         self._out.append(first)
         self._out += rest
-        if not self._flushing:
+        self._out_bytes += size
+        if self._out_bytes > FLUSH_BYTES:
+            # At once, so that a loop which publishes without a pause feels the pressure too.
+            self._flush()
+        elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
@@ -144,6 +179,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flushing = False
+        self._out_bytes = 0
         if self._transport is not None and self._out and not self.closed.done():
             self._spoke_at = self._loop.time()
             self._transport.write(b"".join(self._out))
@@ -212,6 +248,8 @@ class Connection(asyncio.Protocol):
     # -- channels ----------------------------------------------------------------------------------------
     async def channel(self) -> Channel:
         """Open a channel."""
+        if self.closed.done():
+            raise self.closed.result()
         number = next((n for n in range(1, self.channel_max + 1) if n not in self._channels), None)
         if number is None:
             raise ChannelsExhausted(
@@ -222,8 +260,8 @@ class Connection(asyncio.Protocol):
         self._channels[number] = channel
         try:
             await channel.open()
-        except BaseException:
-            self.forget(channel)
+        except asyncio.CancelledError:
+            channel.abandon()  # its number is free when the broker has answered
             raise
         return channel
 
@@ -250,7 +288,7 @@ class Connection(asyncio.Protocol):
         """End the conversation now, for this reason."""
         if self.closed.done():
             return
-        self.closed.set_result(error)
+        self.closed.come(error)
         if self._ticker is not None:
             self._ticker.cancel()
         if self._transport is not None:

@@ -11,7 +11,7 @@ import platform
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from deadletter import __version__
 from deadletter.amqp import replies, requests
@@ -32,6 +32,10 @@ from deadletter.errors import (
     VhostRefused,
 )
 
+if TYPE_CHECKING:
+    from deadletter.amqp.replies import Reply
+
+_R = TypeVar("_R", bound="Reply")
 _FRAME_MAX_BYTES: Final = 131072
 _CHANNEL_MAX: Final = 65535
 _CAPABILITIES: Final[Mapping[str, Value]] = {
@@ -77,19 +81,14 @@ async def connect(address: Address, *, name: str = "deadletter") -> Connection:
 async def _greet(connection: Connection, name: str) -> None:
     address = connection.address
     connection.send(PROTOCOL_HEADER)
-    try:
-        start = await connection.reply()
-    except ConnectionLost as error:
-        hint = "" if address.tls else "; if it is a TLS port, use amqps://"
-        raise Unreachable(f"{address} hung up before it said a word{hint}") from error
-    except FrameError as error:
-        raise _not_amqp(address, error) from error
-    if not isinstance(start, replies.Start):
-        raise NotAmqp(f"{address} began with {type(start).__name__} where AMQP begins with Start")
+    hint = "" if address.tls else "; if it is a TLS port, use amqps://"
+    start = await _hear(connection, replies.Start, f"before it said a word{hint}")
     connection.server_properties = start.server_properties
     if address.mechanism not in start.mechanisms.split():
         raise LoginRefused(f"{address} offers {start.mechanisms} to log in, not {address.mechanism}")
-    tune = await _log_in(connection, name)
+    connection.send_method(0, _login(address, name))
+    # A wrong password is answered in words; a mere hang-up is a line that was lost.
+    tune = await _hear(connection, replies.Tune, "at the login", refused=(LoginRefused, (403,), ""))
     heartbeat_s = min(filter(None, (tune.heartbeat_s, address.heartbeat_s)), default=0)
     connection.channel_max = min(tune.channel_max or _CHANNEL_MAX, _CHANNEL_MAX)
     connection.frame_max_bytes = min(tune.frame_max_bytes or _FRAME_MAX_BYTES, _FRAME_MAX_BYTES)
@@ -97,19 +96,42 @@ async def _greet(connection: Connection, name: str) -> None:
         0, requests.tune_ok(connection.channel_max, connection.frame_max_bytes, heartbeat_s)
     )
     connection.send_method(0, requests.open_connection(address.vhost))
-    try:
-        await connection.reply()
-    except ClosedByBroker as error:
-        if error.code in (402, 403, 530):
-            raise VhostRefused(
-                f"{address}: {error.text}; is the vhost there, and open to this user?"
-            ) from error
-        raise
+    hint = "; is the vhost there, and open to this user?"
+    await _hear(
+        connection,
+        replies.OpenOk,
+        "while the vhost was opened",
+        refused=(VhostRefused, (402, 403, 530), hint),
+    )
     connection.start_heartbeats(heartbeat_s)
 
 
-async def _log_in(connection: Connection, name: str) -> replies.Tune:
+async def _hear(
+    connection: Connection,
+    expected: type[_R],
+    when: str,
+    *,
+    refused: tuple[type[CannotConnect], tuple[int, ...], str] | None = None,
+) -> _R:
+    """The next word of the broker's, or what its absence means to a person."""
     address = connection.address
+    try:
+        word = await connection.reply()
+    except ClosedByBroker as error:
+        if refused is not None and error.code in refused[1]:
+            kind, _, hint = refused
+            raise kind(f"{address}: {error.text}{hint}") from error
+        raise
+    except ConnectionLost as error:
+        raise Unreachable(f"{address} hung up {when}") from error
+    except FrameError as error:
+        raise _not_amqp(address, error) from error
+    if not isinstance(word, expected):
+        raise NotAmqp(f"{address} said {type(word).__name__} where AMQP has {expected.__name__}")
+    return word
+
+
+def _login(address: Address, name: str) -> bytes:
     properties: dict[str, Value] = {
         "product": "Deadletter",
         "version": __version__,
@@ -117,23 +139,9 @@ async def _log_in(connection: Connection, name: str) -> replies.Tune:
         "connection_name": name,
         "capabilities": _CAPABILITIES,
     }
-    if address.mechanism == "EXTERNAL":
-        response = b""
-    else:
-        response = f"\0{address.user}\0{address.password}".encode()
-    connection.send_method(0, requests.start_ok(properties, address.mechanism, response))
-    try:
-        tune = await connection.reply()
-    except ClosedByBroker as error:
-        if error.code == 403:
-            raise LoginRefused(f"{address}: {error.text}") from error
-        raise
-    except ConnectionLost as error:
-        # A wrong password is answered in words; a mere hang-up is a line that was lost.
-        raise Unreachable(f"{address} hung up at the login") from error
-    if not isinstance(tune, replies.Tune):
-        raise NotAmqp(f"{address} answered the login with {type(tune).__name__}, expected Tune")
-    return tune
+    external = address.mechanism == "EXTERNAL"
+    response = b"" if external else f"\0{address.user}\0{address.password}".encode()
+    return requests.start_ok(properties, address.mechanism, response)
 
 
 def _tls_context(tls: Tls) -> ssl.SSLContext:
@@ -168,6 +176,8 @@ def _cannot_connect(address: Address, error: BaseException) -> CannotConnect | N
             return NotAmqp(
                 f"{address} does not answer with TLS ({error.reason}); is it a plain port? use amqp://"
             )
+        case UnicodeError():
+            return Unreachable(f"{address}: {address.host!r} cannot be the name of a host")
         case TimeoutError():
             return Unreachable(f"{address} did not answer within {address.connect_timeout_s:g} s")
         case socket.gaierror():

@@ -311,6 +311,7 @@ def _key(class_id: int, method_id: int) -> bytes:
 
 DELIVER: Final = _key(60, 60)
 CONFIRM_ACK: Final = _key(60, 80)
+CLOSE_CHANNEL_OK: Final = _key(20, 41)
 
 _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
     _key(10, 10): _start,
@@ -323,7 +324,7 @@ _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
     _key(20, 11): _empty(OpenChannelOk),
     _key(20, 20): _flow,
     _key(20, 40): _close_channel,
-    _key(20, 41): _empty(CloseChannelOk),
+    CLOSE_CHANNEL_OK: _empty(CloseChannelOk),
     _key(40, 11): _done,
     _key(40, 21): _done,
     _key(50, 11): _declare_queue_ok,

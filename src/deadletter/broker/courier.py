@@ -258,7 +258,7 @@ class Courier:
         self._published += passage.published
         # Confirmed but not acked, or under way when the line went dead: the copy may be there, and the
         # letter is back in its source.
-        self._maybe_twice += passage.moved - passage.acked + len(passage.suspects) + len(passage.flights)
+        self._maybe_twice += passage.moved - passage.acked + len(passage.suspects) + passage.under_way
         if passage.lost_source:
             # The last acks may have been lost with the line.
             self._maybe_twice += min(passage.acked, self._terms.prefetch)

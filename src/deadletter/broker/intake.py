@@ -8,7 +8,7 @@ beyond *budget - prefetch* are kept back until the consumer is cancelled. So a m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from deadletter.amqp.channel import Channel, Delivery
@@ -44,20 +44,21 @@ class Window(NamedTuple):
     turn_at: int | None
 
 
-def window(terms: Terms, *, one_by_one: int, earlier: Sequence[Intake]) -> Window:
-    """The window of the next intake. `one_by_one` letters are still to be taken singly."""
+def window(terms: Terms, *, one_by_one: int, last: Intake | None, holding: int) -> Window:
+    """The window of the next intake after `last`. `one_by_one` letters are still to be taken singly;
+    `holding` intakes have retired and hold letters back."""
     most = terms.prefetch
     if terms.rate_per_s is not None:
         most = min(most, max(1, int(terms.rate_per_s * HOLDING_S)))
     if one_by_one > 0:
         return Window(1, one_by_one)
-    if not earlier:
+    if last is None:
         return Window(min(SCOUT, most), min(SCOUT, most))
-    if earlier[-1].highest_count >= CAUTION_COUNT:
+    if last.highest_count >= CAUTION_COUNT:
         return Window(min(CAUTION_PREFETCH, most), 10 * CAUTION_PREFETCH)
-    if earlier[-1].receipts.held:
+    if last.receipts.held:
         # Letters are being left: what is held must not use up the room for those that go.
-        return Window(most + (HELD_MAX if len(earlier) < MANY else HELD_MAX_LATE), None)
+        return Window(most + (HELD_MAX if holding < MANY else HELD_MAX_LATE), None)
     return Window(most, None)
 
 

@@ -17,27 +17,25 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias, assert_never
+from typing import Final, assert_never
 
-from deadletter.amqp.channel import Channel, Delivery, Returned
+from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
-from deadletter.broker.flights import Flights, Outcome
+from deadletter.broker.flights import Outcome
 from deadletter.broker.intake import Intake, window
+from deadletter.broker.outlet import Cargo, Outlet, id_of
+from deadletter.broker.pace import Overdue, Pace
 from deadletter.broker.verdict import Ended, Failure, Leave, Send, Terms, Verdict
-from deadletter.core.envelope import Address, Route, letter_id, move_number
+from deadletter.core.envelope import Address
 from deadletter.core.letter import Letter
 from deadletter.core.message import Message
-from deadletter.errors import ConnectionLost, MessageError, MoveFailed, WireError
+from deadletter.errors import ConnectionLost, MoveFailed, WireError
 
 WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
 TICK_S: Final = 0.1
 IDLE_S: Final = 0.3
 STALLED_S: Final = 10.0
 EXAMPLES_MAX: Final = 20
-
-
-_Cargo: TypeAlias = "tuple[Intake, int, bytes]"
-"""Where a publish came from: intake, delivery tag, and the properties it was published with."""
 
 
 class Passage:
@@ -66,8 +64,6 @@ class Passage:
         self.left = 0
         self.failed: Counter[str] = Counter()
         self.examples: list[Failure] = []
-        self.flights: Flights[_Cargo] = Flights()
-        self.published = 0
         self.suspects: list[str] = []
         """Ids of the letters in flight when the publishing side failed."""
         self._taking = taking
@@ -86,25 +82,37 @@ class Passage:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._intakes: list[Intake] = []
-        self._out: Channel | None = None
+        """The present one last; before it those with letters still in the air."""
+        self._holding: list[Intake] = []
+        """Retired, everything settled, letters held back until the end."""
+        self._outlet: Outlet | None = None
         self._error: Exception | None = None
         self._closing = False
         self._stop = False
         self._settling = False
         self._waiting: deque[tuple[Intake, Delivery]] = deque()
         self._waiting_bytes = 0
-        self._tokens = 1.0
-        self._tokens_at = self._loop.time()
+        self._pumping = False
+        self._pace = None if terms.rate_per_s is None else Pace(terms.rate_per_s, self._loop.time())
         self._delivered_at = self._loop.time()
         self._seen_before = 0
         self._blocked_at: float | None = None
-        self._marks: deque[tuple[float, int]] = deque()
-        self._last: tuple[Verdict, bytes, Route] | None = None
+        self._overdue = Overdue(terms.confirm_timeout_s)
 
     @property
     def blocked_reason(self) -> str | None:
         """Why the broker accepts no messages at the moment; None when it does."""
         return self._giving.blocked_reason
+
+    @property
+    def published(self) -> int:
+        """How many publishes there were."""
+        return 0 if self._outlet is None else self._outlet.published
+
+    @property
+    def under_way(self) -> int:
+        """How many publishes the broker has not answered."""
+        return 0 if self._outlet is None else self._outlet.under_way
 
     @property
     def lost_source(self) -> bool:
@@ -119,11 +127,15 @@ class Passage:
     async def run(self) -> Ended:
         """Take, decide, publish, ack. However it ends, what was not moved is back in its source."""
         try:
-            self._out = await self._giving.channel()
-            await self._out.select_confirms()
-            self._out.on_confirm = self._on_confirm
-            self._out.on_return = self._on_return
-            self._out.on_closed = self._fail
+            self._outlet = await Outlet.open(
+                self._giving,
+                run=self._run,
+                source=self._source,
+                user=self._user,
+                number_from=self._number_from,
+                on_outcome=self._on_outcome,
+                on_lost=self._fail,
+            )
             self._giving.on_pressure.append(self._balance)
             await self._open_intake()
             ended = await self._flow()
@@ -155,8 +167,11 @@ class Passage:
         """Take no more, and wait for everything in the air."""
         self._closing = True
         await self._retire(self._intakes[-1])
-        while self.flights:
+        while self.under_way:
             await self._rest()
+        # What failed is no longer in the air either: an end without this look would call it complete.
+        if self._error is not None:
+            raise self._error
         self._settle()
 
     async def _rest(self) -> None:
@@ -179,7 +194,7 @@ class Passage:
         blocked = self._giving.blocked_reason
         if blocked is not None:
             self._blocked_at = self._blocked_at or now
-            self._marks.clear()
+            self._overdue.reset()
             if now - self._blocked_at > self._terms.blocked_patience_s:
                 raise MoveFailed(
                     f"the broker accepts no messages for {self._terms.blocked_patience_s:.0f} s now "
@@ -187,19 +202,16 @@ class Passage:
                 )
             return
         self._blocked_at = None
-        if not self._marks or now - self._marks[-1][0] >= 1.0:
-            self._marks.append((now, self.published))
-        oldest = self.flights.oldest
-        while self._marks and (oldest is None or self._marks[0][1] < oldest):
-            self._marks.popleft()
-        if self._marks and now - self._marks[0][0] > self._terms.confirm_timeout_s:
+        outlet = self._outlet
+        assert outlet is not None
+        if self._overdue.look(now, published=outlet.published, oldest=outlet.oldest):
             error = ConnectionLost(f"no confirm came within {self._terms.confirm_timeout_s:g} s")
             self._giving.abort(error)
             raise error
 
     async def _is_dry(self, now: float) -> Ended | None:
         """Whether the source has nothing more for us although less came than was expected."""
-        if self.flights or self._waiting or now - self._delivered_at < IDLE_S:
+        if self.under_way or self._waiting or now - self._delivered_at < IDLE_S:
             return None
         ready = (await self._intakes[-1].channel.declare_queue(self._source, passive=True)).message_count
         if ready == 0 and self.seen == self._seen_before:
@@ -208,7 +220,12 @@ class Passage:
 
     # -- intakes -----------------------------------------------------------------------------------------
     async def _open_intake(self) -> None:
-        shape = window(self._terms, one_by_one=self._one_by_one - self.seen, earlier=self._intakes)
+        shape = window(
+            self._terms,
+            one_by_one=self._one_by_one - self.seen,
+            last=self._intakes[-1] if self._intakes else None,
+            holding=len(self._holding),
+        )
         intake = await Intake.open(
             self._taking,
             self._source,
@@ -227,9 +244,13 @@ class Passage:
             await self._retire(intake)
             if self._budget is None or self.seen < self._budget:
                 await self._open_intake()
-        for finished in [i for i in self._intakes[:-1] if i.finished]:
-            self._intakes.remove(finished)
-            await finished.close()
+        for earlier in self._intakes[:-1]:
+            if earlier.finished:
+                self._intakes.remove(earlier)
+                await earlier.close()
+            elif earlier.receipts.seal():
+                self._intakes.remove(earlier)
+                self._holding.append(earlier)
 
     async def _retire(self, intake: Intake) -> None:
         self._taking.resume_reading()  # else the broker's answer would not be heard
@@ -242,12 +263,13 @@ class Passage:
         if self._closing or self._error is not None:
             return  # unsettled: it is given back
         self.seen += 1
-        if self._terms.rate_per_s is None:
+        if self._pace is None:
             self._forward(intake, delivery)
         else:
             self._waiting.append((intake, delivery))
             self._waiting_bytes += len(delivery.message.body)
-            self._pump()
+            if not self._pumping:
+                self._pump()
         if intake.done or self.seen == self._budget:
             self._wake.set()
         if self._giving.congested or self._waiting_bytes > WAITING_MAX_BYTES:
@@ -255,19 +277,17 @@ class Passage:
 
     def _pump(self) -> None:
         """Forward what the rate allows now, and come back for the rest."""
-        rate = self._terms.rate_per_s
-        assert rate is not None
+        assert self._pace is not None
+        self._pumping = False
         now = self._loop.time()
-        self._tokens = min(self._tokens + (now - self._tokens_at) * rate, max(1.0, rate * TICK_S))
-        self._tokens_at = now
-        while self._waiting and self._tokens >= 1 and not self._closing and self._error is None:
-            self._tokens -= 1
+        while self._waiting and not self._closing and self._error is None and self._pace.may_go(now):
             intake, delivery = self._waiting.popleft()
             self._waiting_bytes -= len(delivery.message.body)
             self._forward(intake, delivery)
         self._balance()
         if self._waiting and not self._closing:
-            self._loop.call_later(max(0.001, (1 - self._tokens) / rate), self._pump)
+            self._pumping = True
+            self._loop.call_later(self._pace.wait_s, self._pump)
         else:
             self._wake.set()
 
@@ -293,49 +313,16 @@ class Passage:
                 self.left += 1
                 intake.receipts.hold(delivery.tag)
             case Send():
-                self._publish(intake, delivery, verdict, letter.came_by)
+                assert self._outlet is not None
+                why = self._outlet.send(intake, delivery, verdict, letter.came_by)
+                if why is not None:
+                    self._hold(intake, delivery, why)
             case _:
                 assert_never(verdict)
 
-    def _publish(self, intake: Intake, delivery: Delivery, verdict: Send, came_by: Address) -> None:
-        if self._last is None or self._last[0] is not verdict:
-            self._last = self._way(verdict)
-        _, publishing, route = self._last
-        out, message = self._out, delivery.message
-        assert out is not None
-        try:
-            properties = route.properties(
-                message, came_by=came_by, number=self._number_from + out.published + 1
-            )
-        except MessageError as error:
-            self._hold(intake, delivery, f"it cannot be read: {error}")
-            return
-        # A frame above the maximum would close the connection and take the neighbours with it.
-        if len(properties) + 20 > self._giving.frame_max_bytes:
-            why = f"its headers do not fit into a frame of {self._giving.frame_max_bytes} bytes"
-            self._hold(intake, delivery, why)
-            return
-        number = out.publish(publishing, properties, message.body)
-        self.published = number
-        self.flights.launch(number, (intake, delivery.tag, properties))
-
-    def _way(self, verdict: Send) -> tuple[Verdict, bytes, Route]:
-        """What is the same for every letter that goes this way."""
-        assert self._out is not None
-        publishing = self._out.publishing(verdict.exchange, verdict.routing_key, mandatory=True)
-        route = Route(
-            run=self._run,
-            source=self._source,
-            user=self._user,
-            target=Address(verdict.exchange.encode(), verdict.routing_key.encode()),
-            deaths=verdict.deaths,
-            add=verdict.headers,
-        )
-        return verdict, publishing, route
-
     def _hold(self, intake: Intake, delivery: Delivery, why: str) -> None:
         intake.receipts.hold(delivery.tag)
-        self._note(_safe_id(delivery.message, self._source), why)
+        self._note(id_of(delivery.message, self._source), why)
 
     def _note(self, identity: str, why: str) -> None:
         self.failed[why] += 1
@@ -343,8 +330,8 @@ class Passage:
             self.examples.append(Failure(id=identity, why=why))
 
     # -- what becomes of them ----------------------------------------------------------------------------
-    def _on_confirm(self, number: int, multiple: bool, ok: bool) -> None:
-        for (intake, tag, properties), outcome in self.flights.land(number, multiple=multiple, ok=ok):
+    def _on_outcome(self, landed: list[tuple[Cargo, Outcome]]) -> None:
+        for (intake, tag, properties), outcome in landed:
             match outcome:
                 case Outcome.SAFE:
                     intake.receipts.confirm(tag)
@@ -359,11 +346,6 @@ class Passage:
                     assert_never(outcome)
         self._settle_soon()
 
-    def _on_return(self, returned: Returned) -> None:
-        number = move_number(returned.message.properties, self._run)
-        if number is None or not self.flights.returned(number - self._number_from):
-            self._fail(MoveFailed("the broker returned a message that is not among those under way"))
-
     def _settle_soon(self) -> None:
         """Ack at the end of this turn of the loop: the confirms of one read become one ack."""
         if not self._settling:
@@ -374,7 +356,7 @@ class Passage:
         self._settling = False
         for intake in self._intakes:
             self.acked += intake.settle()
-        if not self.flights:
+        if not self.under_way:
             self._wake.set()
 
     def _balance(self) -> None:
@@ -388,38 +370,25 @@ class Passage:
     def _fail(self, error: Exception) -> None:
         if self._error is None:
             self._error = error
-            if self._out is not None and self._out.error is not None:
-                self.suspects = [self._id_of(properties) for _, _, properties in self.flights.crash()]
+            if self._outlet is not None and self._outlet.lost:
+                self.suspects = self._outlet.crash()
         self._wake.set()
 
     def _id_of(self, properties: bytes) -> str:
-        return _safe_id(Message(properties, b""), self._source)
+        return id_of(Message(properties, b""), self._source)
 
     async def _give_back(self) -> None:
         """Ack what is safe; give back the rest in one word, which costs less than hanging up."""
         self._closing = True
         self._balance()
-        if self._out is not None:
-            self._out.on_closed = _ignore
         try:
             for intake in self._intakes:
                 await intake.retire()
             self._settle()
-            for intake in self._intakes:
+            for intake in (*self._holding, *self._intakes):
                 await intake.close()
-            if self._out is not None:
-                await self._out.close()
+            if self._outlet is not None:
+                await self._outlet.close()
         except WireError:
             # The connection is gone, and with it our hold on the letters: the broker puts them back.
             pass
-
-
-def _safe_id(message: Message, source: str) -> str:
-    try:
-        return letter_id(message, source=source)
-    except MessageError:
-        return "unreadable"
-
-
-def _ignore(_error: WireError) -> None:
-    return

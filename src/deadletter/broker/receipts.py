@@ -20,7 +20,7 @@ class Ack(NamedTuple):
 class Receipts:
     """The deliveries of one channel. `patience` is how many confirmed ones may wait behind a slow one."""
 
-    __slots__ = ("_confirmed", "_held", "_single", "_upto", "acked", "patience", "seen")
+    __slots__ = ("_confirmed", "_held", "_sealed", "_single", "_upto", "acked", "patience", "seen")
 
     def __init__(self, *, patience: int) -> None:
         self.patience = patience
@@ -31,20 +31,33 @@ class Receipts:
         self._confirmed: set[int] = set()
         self._single: set[int] = set()
         self._held: set[int] = set()
+        self._sealed = 0
 
     @property
     def held(self) -> int:
         """How many stay in the source until the channel gives them back."""
-        return len(self._held)
+        return self._sealed or len(self._held)
 
     @property
     def unsettled(self) -> int:
         """How many are neither acked nor confirmed nor held."""
-        return self.seen - self.acked - len(self._confirmed) - len(self._held)
+        return self.seen - self.acked - len(self._confirmed) - self.held
 
     @property
     def unacked(self) -> int:
         return self.seen - self.acked
+
+    def seal(self) -> bool:
+        """No delivery will come any more: if all are settled, only the number of held ones is remembered.
+
+        A million letters that are left are then a few numbers, not a million of them.
+        """
+        if not self._sealed and not self.unsettled and not self._confirmed:
+            self._sealed = len(self._held)
+            self._held.clear()
+            self._single.clear()
+            return True
+        return False
 
     def take(self, tag: int) -> None:
         """A delivery came."""

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias, TypeVar
 from deadletter.amqp.address import Address
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
-from deadletter.errors import ConnectionLost, FrameRefused, Unreachable
+from deadletter.errors import ConnectionLost, FrameRefused, Unreachable, WireError
 
 _T = TypeVar("_T")
 
@@ -106,11 +106,13 @@ async def supervise(
     """Run `work` on a link, again on a new one whenever the link is lost, until it returns or raises."""
     loop = asyncio.get_running_loop()
     hosts = list(addresses)
-    lost_at, tries, patience_s = loop.time(), 0, persistence.first_s
+    lost_at, tries, patience_s, been_there = loop.time(), 0, persistence.first_s, False
     while True:
         try:
             link = await _open_any(hosts, name)
-            opened_at, patience_s = loop.time(), persistence.again_s
+            opened_at = loop.time()
+            if not been_there:
+                been_there, lost_at, patience_s = True, opened_at, persistence.again_s
             try:
                 connection = await link.connection("consume")
                 on_event(Connected(address=link.address, server_version=connection.server_version))
@@ -134,12 +136,12 @@ async def supervise(
 
 async def _open_any(hosts: list[Address], name: str) -> Link:
     """A link to the first host that answers; the one that did is asked first the next time."""
-    failures: list[Unreachable] = []
+    failures: list[WireError] = []
     for place, address in enumerate(hosts):
         link = Link(address, name)
         try:
             await link.connection("consume")
-        except Unreachable as error:
+        except RETRYABLE as error:  # also a host that is just shutting down: it says so and hangs up
             failures.append(error)
             continue
         hosts.insert(0, hosts.pop(place))

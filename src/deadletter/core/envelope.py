@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError  # noqa: N812 -- a class under a module's lower-case name
@@ -27,17 +28,26 @@ from typing import Final, NamedTuple, TypeAlias
 
 from deadletter.core import names, table
 from deadletter.core.message import (
+    APP_ID,
+    CLUSTER_ID,
     CONTENT_ENCODING,
     CONTENT_TYPE,
+    CORRELATION_ID,
     DELIVERY_MODE,
     EXPIRATION,
     HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
     USER_ID,
     Message,
     flags_of,
 )
 from deadletter.core.message import spans as spans_of
 from deadletter.core.table import Value
+from deadletter.errors import UsageError
 
 _pack_u16: Final = Struct(">H").pack
 _pack_u32: Final = Struct(">I").pack
@@ -66,15 +76,19 @@ class Address(NamedTuple):
 _ID: Final = names.ID.encode()
 _MOVE: Final = names.MOVE.encode()
 _SOURCE: Final = names.SOURCE.encode()
-_EXCHANGE: Final = names.EXCHANGE.encode()
-_ROUTING_KEY: Final = names.ROUTING_KEY.encode()
+_EXCHANGE: Final = names.SOURCE_EXCHANGE.encode()
+_ROUTING_KEY: Final = names.SOURCE_ROUTING_KEY.encode()
 _DEATHS: Final = names.DEATHS.encode()
 _X_DEATH: Final = names.X_DEATH.encode()
 _VOLATILE: Final = frozenset(name.encode() for name in names.DELIVERY_COUNTS)
 _SUMMARY: Final = frozenset(name.encode() for name in names.DEATH_SUMMARY)
 _COPIES: Final = {b"CC": names.CC.encode(), b"BCC": names.BCC.encode()}
 
-_ALWAYS: Final = _VOLATILE | {_ID, _MOVE, _SOURCE, _EXCHANGE, _ROUTING_KEY}
+_EXPIRATION: Final = names.EXPIRATION.encode()
+_USER_ID: Final = names.USER_ID.encode()
+_ONCE: Final = frozenset({_EXPIRATION, _USER_ID, *_COPIES.values()})
+_OURS: Final = _ONCE | {_ID, _MOVE, _SOURCE, _EXCHANGE, _ROUTING_KEY, _DEATHS}
+_ALWAYS: Final = _VOLATILE | _ONCE | {_ID, _MOVE, _SOURCE, _EXCHANGE, _ROUTING_KEY}
 _TOUCHED: Final = {
     (deaths, default): _ALWAYS
     | (frozenset(_COPIES) if default else frozenset())
@@ -84,6 +98,10 @@ _TOUCHED: Final = {
 }
 
 _PERSISTENT: Final = b"\x02"
+_TAIL: Final = (
+    PRIORITY, CORRELATION_ID, REPLY_TO, EXPIRATION, MESSAGE_ID, TIMESTAMP, TYPE, USER_ID, APP_ID, CLUSTER_ID,
+)  # fmt: skip
+_TAIL_FLAGS: Final = sum(_TAIL)
 _ADDED_FLAGS: Final = HEADERS | DELIVERY_MODE
 _SET_ASIDE_FLAGS: Final = EXPIRATION | USER_ID
 _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
@@ -113,7 +131,7 @@ def letter_id(message: Message, *, source: str) -> str:
     too; an id alone never merges letters.
     """
     parts = _take_apart(message.properties)
-    found = _sort(parts[2], table.find(parts[2], _ALWAYS))
+    found = _sort(parts[2], table.find(parts[2], _ALWAYS), {})
     return (found.id or _derive(message, parts, found.volatile, _hasher(source))).decode()
 
 
@@ -134,7 +152,7 @@ def move_number(properties: bytes, run: str) -> int | None:
         value = table.decode_value(headers[entry[2] : entry[3]])
         if isinstance(value, str) and value.startswith(run + "-"):
             number = value[len(run) + 1 :]
-            return int(number) if number.isdecimal() else None
+            return int(number) if number.isdecimal() and len(number) < 20 else None
     return None
 
 
@@ -145,7 +163,7 @@ class Route:
     publishes; `add` are headers of the caller's, which replace those of the same name.
     """
 
-    __slots__ = ("_constant", "_hasher", "_move", "_source", "_touched", "_user")
+    __slots__ = ("_constant", "_copies", "_hasher", "_move", "_source", "_touched", "_user")
 
     def __init__(
         self,
@@ -159,6 +177,13 @@ class Route:
     ) -> None:
         self._source = source
         self._user = user.encode()
+        if forged := sorted(name for name in add if name.encode() in _OURS):
+            raise UsageError(f"a move writes these headers itself: {', '.join(forged)}")
+        if not target.exchange and not _COPIES.keys().isdisjoint(name.encode() for name in add):
+            raise UsageError(
+                "CC and BCC through the default exchange would make a copy for each name in them"
+            )
+        self._copies = {} if target.exchange else _COPIES
         self._touched = _TOUCHED[deaths, not target.exchange] | {name.encode() for name in add}
         self._constant = table.entry(names.SOURCE, source) + table.encode(add)
         self._move = run.encode() + b"-%d"
@@ -171,13 +196,13 @@ class Route:
         """
         parts = flags, before, headers, _, rest = _take_apart(message.properties)
         touched = table.find(headers, self._touched)
-        found = _sort(headers, touched) if touched else _UNTOUCHED
+        found = _sort(headers, touched, self._copies) if touched else _UNTOUCHED
         move = self._move % number
         pieces = [
             b"",  # becomes the flags and everything before the table, when its length is known
             table.cut(headers, touched),
             self._constant,
-            found.came_by or _came_by(came_by),
+            found.came_by if found.came_by_whole else _came_by(came_by, found.came_by),
             _MOVE_PREFIX,
             _pack_u32(len(move)),
             move,
@@ -185,8 +210,13 @@ class Route:
             found.id or _derive(message, parts, found.volatile, self._hasher),
             found.aside,
         ]
+        kept = found.kept
         if flags & _SET_ASIDE_FLAGS:
-            flags, rest = _set_aside_properties(flags, rest, self._user, pieces)
+            kept = dict(kept)
+            flags, rest = _set_aside_properties(flags, rest, self._user, kept)
+        else:
+            _check_tail(flags, rest)
+        pieces += kept.values()
         length = sum(map(len, pieces))
         pieces[0] = _pack_u16(flags | _ADDED_FLAGS) + before + _pack_u32(length)
         pieces += (_PERSISTENT, rest)
@@ -235,16 +265,22 @@ class _Found(NamedTuple):
 
     id: bytes
     came_by: bytes
+    came_by_whole: bool
     aside: bytes
-    """Entries that go on under a name of ours, their values as they came."""
+    """Deaths that go on under a name of ours, their values as they came."""
+    kept: Mapping[bytes, bytes]
+    """Whole entries of what is set aside once: a later one replaces an earlier one."""
     volatile: list[table.Entry]
 
 
-_UNTOUCHED: Final = _Found(b"", b"", b"", [])
+_UNTOUCHED: Final = _Found(b"", b"", False, b"", {}, [])
 
 
-def _sort(headers: bytes, touched: list[table.Entry]) -> _Found:
-    identity = came_by = aside = newer = older = b""
+def _sort(headers: bytes, touched: list[table.Entry], copies: Mapping[bytes, bytes]) -> _Found:
+    identity = newer = older = aside = b""
+    came_by: dict[bytes, bytes] = {}
+    kept: dict[bytes, bytes] = {}
+    fresh: dict[bytes, bytes] = {}
     volatile: list[table.Entry] = []
     for entry in touched:
         name, at, start, end = entry
@@ -257,9 +293,11 @@ def _sort(headers: bytes, touched: list[table.Entry]) -> _Found:
         elif name in _VOLATILE:
             volatile.append(entry)
         elif name in _CAME_BY:
-            came_by += headers[at:end]  # what an earlier move wrote is kept, it knew better
-        elif name in _COPIES:
-            aside += table.raw_entry(_COPIES[name], headers[start:end])
+            came_by[name] = headers[at:end]  # what an earlier move wrote is kept, it knew better
+        elif name in copies:
+            fresh[copies[name]] = table.raw_entry(copies[name], headers[start:end])
+        elif name in _ONCE:
+            kept[name] = headers[at:end]
         elif name == _ID and _IS_ID(headers, start, end):
             # An id is 32 hexadecimal digits; whatever else stands there is not one of ours.
             identity = headers[start + 5 : end]
@@ -267,8 +305,10 @@ def _sort(headers: bytes, touched: list[table.Entry]) -> _Found:
         deaths = newer + older
         if len(deaths) > MAX_DEATHS_BYTES:
             deaths = _newest(deaths)
-        aside += _DEATHS_PREFIX + _pack_u32(len(deaths)) + deaths
-    return _Found(identity, came_by, aside, volatile)
+        aside = _DEATHS_PREFIX + _pack_u32(len(deaths)) + deaths
+    if fresh:
+        kept |= fresh
+    return _Found(identity, b"".join(came_by.values()), len(came_by) == 2, aside, kept, volatile)
 
 
 def _elements(headers: bytes, start: int, end: int) -> bytes:
@@ -277,37 +317,29 @@ def _elements(headers: bytes, start: int, end: int) -> bytes:
 
 
 def _derive(message: Message, parts: _Parts, volatile: list[table.Entry], hasher: blake2b) -> bytes:
+    """The id of a letter that carries none, from what is the same at each delivery.
+
+    Delivery counts change, and a table that holds nothing but them is not there the first time; neither may
+    give the two copies of a crash different ids.
+    """
+    flags, before, headers, mode, rest = parts
+    steady = table.cut(headers, volatile)
     digest = hasher.copy()
-    if volatile:
-        # The counts change with every delivery and would give the two copies of a crash different ids.
-        digest.update(_with_headers(parts, table.cut(parts[2], volatile)))
-    else:
-        digest.update(message.properties)
+    # With the flags and the table's length every part says itself where it ends.
+    start = _pack_u16(flags & ~HEADERS) + _pack_u32(len(steady))
+    digest.update(b"".join((start, before, steady, mode, rest)))
     digest.update(message.body)
     return digest.hexdigest().encode()
 
 
-def _with_headers(parts: _Parts, headers: bytes) -> bytes:
-    """The properties with another header table; the same bytes as before when the table is the same."""
-    flags, before, _, mode, rest = parts
-    length = _pack_u32(len(headers)) if headers else b""
-    # A table that holds nothing but the counts is not there at all on the first delivery.
-    flags = flags if headers else flags & ~HEADERS
-    return b"".join((_pack_u16(flags), before, length, headers, mode, rest))
-
-
-def _came_by(address: Address) -> bytes:
+def _came_by(address: Address, half: bytes) -> bytes:
+    """How the letter came; `half` is what stands there already, when the other half is missing."""
     exchange, routing_key = address
-    return b"".join(
-        (
-            _EXCHANGE_PREFIX,
-            _pack_u32(len(exchange)),
-            exchange,
-            _KEY_PREFIX,
-            _pack_u32(len(routing_key)),
-            routing_key,
-        )
-    )
+    first = b"".join((_EXCHANGE_PREFIX, _pack_u32(len(exchange)), exchange))
+    second = b"".join((_KEY_PREFIX, _pack_u32(len(routing_key)), routing_key))
+    if half:
+        return half + (second if half.startswith(_prefix(_EXCHANGE, b"")) else first)
+    return first + second
 
 
 def _newest(deaths: bytes) -> bytes:
@@ -321,25 +353,45 @@ def _newest(deaths: bytes) -> bytes:
     return b"".join(kept)
 
 
-def _set_aside_properties(flags: int, rest: bytes, user: bytes, pieces: list[bytes]) -> tuple[int, bytes]:
+def _set_aside_properties(
+    flags: int, rest: bytes, user: bytes, kept: dict[bytes, bytes]
+) -> tuple[int, bytes]:
     """Cut `expiration` and a foreign `user_id` out of what follows the delivery mode."""
-    tail = flags & ~(CONTENT_TYPE | CONTENT_ENCODING | HEADERS | DELIVERY_MODE)
-    raw = _pack_u16(tail) + rest
+    raw = _pack_u16(flags & _TAIL_FLAGS) + rest
     where = spans_of(raw)
-    kept, position = [], 2
+    pieces, position = [], 2
     if (span := where.get(EXPIRATION)) is not None:
-        pieces.append(_text_entry(names.EXPIRATION, raw[span.start + 1 : span.end]))
-        kept.append(raw[position : span.start])
+        kept[_EXPIRATION] = _text_entry(_EXPIRATION, raw[span.start + 1 : span.end])
+        pieces.append(raw[position : span.start])
         position = span.end
         flags &= ~EXPIRATION
     if (span := where.get(USER_ID)) is not None and (found := raw[span.start + 1 : span.end]) != user:
-        pieces.append(_text_entry(names.USER_ID, found))
-        kept.append(raw[position : span.start])
+        kept[_USER_ID] = _text_entry(_USER_ID, found)
+        pieces.append(raw[position : span.start])
         position = span.end
         flags &= ~USER_ID
-    kept.append(raw[position:])
-    return flags, b"".join(kept)
+    pieces.append(raw[position:])
+    return flags, b"".join(pieces)
 
 
-def _text_entry(name: str, value: bytes) -> bytes:
-    return table.raw_entry(name.encode(), b"S" + _pack_u32(len(value)) + value)
+def _check_tail(flags: int, rest: bytes) -> None:
+    """What follows the delivery mode must be as long as it says: damage must not reach the broker."""
+    position = 0
+    try:
+        for fixed in _tail_shape(flags & _TAIL_FLAGS):
+            position += fixed or 1 + rest[position]
+    except IndexError:
+        position = -1
+    if position != len(rest):
+        spans_of(_pack_u16(flags & _TAIL_FLAGS) + rest)  # raises, and says what is wrong
+
+
+@lru_cache(maxsize=1024)
+def _tail_shape(flags: int) -> tuple[int, ...]:
+    """The bytes of each property after the delivery mode, 0 for a short string."""
+    fixed = {PRIORITY: 1, TIMESTAMP: 8}
+    return tuple(fixed.get(flag, 0) for flag in _TAIL if flags & flag)
+
+
+def _text_entry(name: bytes, value: bytes) -> bytes:
+    return table.raw_entry(name, b"S" + _pack_u32(len(value)) + value)

@@ -173,8 +173,8 @@ def encode(view: View) -> bytes:
     if view.headers is not None:
         raw = table.encode(view.headers)
         put(HEADERS, _U32.pack(len(raw)) + raw)
-    put(DELIVERY_MODE, None if view.delivery_mode is None else bytes((view.delivery_mode,)))
-    put(PRIORITY, None if view.priority is None else bytes((view.priority,)))
+    put(DELIVERY_MODE, _octet("delivery_mode", view.delivery_mode))
+    put(PRIORITY, _octet("priority", view.priority))
     put(CORRELATION_ID, _short(view.correlation_id))
     put(REPLY_TO, _short(view.reply_to))
     put(EXPIRATION, _short(view.expiration))
@@ -199,5 +199,12 @@ def _short(text: str | None) -> bytes | None:
 
 
 def _timestamp(when: datetime | int) -> bytes:
-    seconds = when if isinstance(when, int) else int(when.timestamp())
-    return seconds.to_bytes(8, "big")
+    return table.encode_seconds(when if isinstance(when, int) else int(when.timestamp()))
+
+
+def _octet(name: str, value: int | None) -> bytes | None:
+    if value is None:
+        return None
+    if not 0 <= value <= 255:
+        raise MessageError(f"expected {name} to be from 0 to 255, got {value}")
+    return bytes((value,))

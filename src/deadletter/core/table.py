@@ -166,13 +166,20 @@ def encode_value(value: Value) -> bytes:
         case Decimal():
             return _encode_decimal(value)
         case datetime():
-            return b"T" + int(value.timestamp()).to_bytes(8, "big")
+            return b"T" + encode_seconds(int(value.timestamp()))
         case None:
             return b"V"
         case Mapping():
             return _sized(b"F", encode(value))
         case _:
             return _sized(b"A", b"".join(encode_value(element) for element in value))
+
+
+def encode_seconds(seconds: int) -> bytes:
+    """A timestamp: seconds since 1970, no sign, 64 bits."""
+    if not 0 <= seconds < 2**64:
+        raise MessageError(f"AMQP has no time before 1970 or after 2^64 seconds; this one is {seconds} s")
+    return seconds.to_bytes(8, "big")
 
 
 def _sized(kind: bytes, content: bytes) -> bytes:

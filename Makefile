@@ -1,0 +1,55 @@
+# Every target sets up what it needs first. Start with: make demo
+PYTHON ?= python3
+export PYTHON
+BIN := .venv/bin
+VERSIONS ?= 3.10 4.0 4.3
+PYTEST := $(BIN)/pytest
+
+.PHONY: help setup demo test check lint types imports format brokers test-brokers bench lock clean
+
+help: ## what there is
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup:
+	@scripts/setup
+
+demo: setup ## watch it work, on a private RabbitMQ
+	@$(BIN)/dlq demo
+
+test: setup lint types imports ## everything, on the RabbitMQ that is installed (or gets installed)
+	$(PYTEST) tests
+
+check: setup lint types imports ## the quick part: format, lint, types, imports, unit and property tests
+	$(PYTEST) -q tests/unit tests/property
+
+lint: setup
+	@$(BIN)/ruff format --check -q . || { echo "not formatted; run: make format"; exit 1; }
+	@$(BIN)/ruff check -q .
+
+types: setup
+	@$(BIN)/mypy
+
+imports: setup
+	@$(BIN)/lint-imports --no-cache >.cache-imports 2>&1 || { cat .cache-imports; rm -f .cache-imports; exit 1; }; rm -f .cache-imports
+
+format: setup ## put the code into shape
+	@$(BIN)/ruff format -q .
+	@$(BIN)/ruff check -q --fix .
+
+brokers: ## fetch the other RabbitMQ versions (root, Debian or Ubuntu)
+	@scripts/fetch-brokers
+
+test-brokers: setup brokers ## the broker suite on every version: make test-brokers VERSIONS="4.0 4.3"
+	@for version in $(VERSIONS); do \
+		echo "== RabbitMQ $$version"; $(PYTEST) -q tests/broker --broker $$version || exit 1; done
+
+bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a one-by-one checker
+	$(BIN)/python -m bench.startup
+	$(BIN)/python -m bench.movers
+	$(BIN)/python -m bench.memory
+
+lock: setup ## compile requirements.lock anew
+	@uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock
+
+clean: ## remove the environment and the caches, not the brokers
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

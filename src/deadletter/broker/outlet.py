@@ -1,0 +1,168 @@
+"""One outlet: the channel a passage publishes on, and the account of what is under way there.
+
+Each publish carries its number in a header of ours, and a returned message is matched by it: a return names
+no publish, confirms come out of order, and message ids repeat. The outcome of a publish is known when its
+confirm comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from deadletter.amqp.channel import Channel, Delivery, Returned
+from deadletter.amqp.connection import Connection
+from deadletter.broker.flights import Flights, Outcome
+from deadletter.broker.intake import Intake
+from deadletter.broker.verdict import Send
+from deadletter.core.envelope import Address, Route, letter_id, move_number
+from deadletter.core.message import Message
+from deadletter.errors import MessageError, MoveFailed, WireError
+
+Cargo: TypeAlias = tuple[Intake, int, bytes]
+"""Where a publish came from: intake, delivery tag, and the properties it was published with."""
+
+
+class Outlet:
+    """Made with `open`. `number_from` continues the numbers of the passages before."""
+
+    __slots__ = (
+        "_channel",
+        "_connection",
+        "_flights",
+        "_last",
+        "_number_from",
+        "_on_lost",
+        "_on_outcome",
+        "_run",
+        "_source",
+        "_user",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        channel: Channel,
+        *,
+        run: str,
+        source: str,
+        user: str,
+        number_from: int,
+        on_outcome: Callable[[list[tuple[Cargo, Outcome]]], None],
+        on_lost: Callable[[Exception], None],
+    ) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._run = run
+        self._source = source
+        self._user = user
+        self._number_from = number_from
+        self._on_outcome = on_outcome
+        self._on_lost = on_lost
+        self._flights: Flights[Cargo] = Flights()
+        self._last: tuple[Send, bytes, Route] | None = None
+        channel.on_confirm = self._on_confirm
+        channel.on_return = self._on_return
+        channel.on_closed = on_lost
+
+    @classmethod
+    async def open(
+        cls,
+        connection: Connection,
+        *,
+        run: str,
+        source: str,
+        user: str,
+        number_from: int,
+        on_outcome: Callable[[list[tuple[Cargo, Outcome]]], None],
+        on_lost: Callable[[Exception], None],
+    ) -> Outlet:
+        channel = await connection.channel()
+        await channel.select_confirms()
+        return cls(
+            connection,
+            channel,
+            run=run,
+            source=source,
+            user=user,
+            number_from=number_from,
+            on_outcome=on_outcome,
+            on_lost=on_lost,
+        )
+
+    @property
+    def under_way(self) -> int:
+        return len(self._flights)
+
+    @property
+    def oldest(self) -> int | None:
+        """The number of the publish that waits longest."""
+        return self._flights.oldest
+
+    @property
+    def published(self) -> int:
+        return self._channel.published
+
+    @property
+    def lost(self) -> bool:
+        return self._channel.error is not None
+
+    def send(self, intake: Intake, delivery: Delivery, verdict: Send, came_by: Address) -> str | None:
+        """Publish a letter; returns why it cannot go, in which case nothing was published."""
+        if self._last is None or self._last[0] is not verdict:
+            self._last = self._way(verdict)
+        _, publishing, route = self._last
+        channel, message = self._channel, delivery.message
+        try:
+            properties = route.properties(
+                message, came_by=came_by, number=self._number_from + channel.published + 1
+            )
+        except MessageError as error:
+            return f"it cannot be read: {error}"
+        # A frame above the maximum would close the connection and take the neighbours with it.
+        if len(properties) + 20 > self._connection.frame_max_bytes:
+            return f"its headers do not fit into a frame of {self._connection.frame_max_bytes} bytes"
+        number = channel.publish(publishing, properties, message.body)
+        self._flights.launch(number, (intake, delivery.tag, properties))
+        return None
+
+    def _way(self, verdict: Send) -> tuple[Send, bytes, Route]:
+        """What is the same for every letter that goes this way."""
+        publishing = self._channel.publishing(verdict.exchange, verdict.routing_key, mandatory=True)
+        route = Route(
+            run=self._run,
+            source=self._source,
+            user=self._user,
+            target=Address(verdict.exchange.encode(), verdict.routing_key.encode()),
+            deaths=verdict.deaths,
+            add=verdict.headers,
+        )
+        return verdict, publishing, route
+
+    def _on_confirm(self, number: int, multiple: bool, ok: bool) -> None:
+        self._on_outcome(self._flights.land(number, multiple=multiple, ok=ok))
+
+    def _on_return(self, returned: Returned) -> None:
+        number = move_number(returned.message.properties, self._run)
+        if number is None or not self._flights.returned(number - self._number_from):
+            self._on_lost(MoveFailed("the broker returned a message that is not among those under way"))
+
+    def crash(self) -> list[str]:
+        """The line is dead: the ids of all that was under way, fate unknown."""
+        return [id_of(Message(properties, b""), self._source) for _, _, properties in self._flights.crash()]
+
+    async def close(self) -> None:
+        self._channel.on_closed = _ignore
+        await self._channel.close()
+
+
+def id_of(message: Message, source: str) -> str:
+    """The id of a letter for a report, whatever state its bytes are in."""
+    try:
+        return letter_id(message, source=source)
+    except MessageError:
+        return "unreadable"
+
+
+def _ignore(_error: WireError) -> None:
+    return
