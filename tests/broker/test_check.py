@@ -65,7 +65,7 @@ def die(vhost: Vhost, queue: str, times: int) -> None:
         channel.queue_declare(loop, durable=True, arguments=ttl)
         channel.basic_publish("", loop + ".work", b"%d" % times, pika.BasicProperties(delivery_mode=2))
         for turn in range(times):
-            method = None
+            method, properties, body = channel.basic_get(loop + ".work")
             while method is None:
                 method, properties, body = channel.basic_get(loop + ".work")
             if turn < times - 1:
@@ -143,8 +143,8 @@ def test_missing_queues(vhost: Vhost) -> None:
 def test_a_management_api_that_does_not_answer(vhost: Vhost) -> None:
     with pytest.raises(ManagementRefused, match="DLQ_API"):
         go(vhost, wish("dlq.*", "dead.*", api="http://127.0.0.1:1"))
+    api = vhost.api.replace("http://", "http://guest:wrong@")
     with pytest.raises(ManagementRefused, match="needs the tag 'management'"):
-        api = vhost.api.replace("http://", "http://guest:wrong@")
         go(vhost, wish("dlq.*", "dead.*", api=api))
 
 
@@ -267,7 +267,7 @@ def test_two_at_once_move_every_letter_once(vhost: Vhost, kind: str) -> None:
     bodies = [b"%d" % n for n in range(4000)]
     postbox.fill(vhost.url, "dlq", bodies, headers={"x-retry-count": 9})
 
-    async def both() -> list[Report]:
+    async def both() -> tuple[Report, Report]:
         addresses = parse_addresses(vhost.url)
         wanted = wish("dlq", "dead")
         return await asyncio.gather(check(addresses, wanted), check(addresses, wanted))

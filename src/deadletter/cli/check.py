@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
 
-from deadletter.amqp.address import parse_addresses
+from deadletter import config
 from deadletter.broker import courier
 from deadletter.cli import loop
 from deadletter.cli.columns import columns
@@ -12,38 +14,34 @@ from deadletter.cli.exits import Exit
 from deadletter.cli.screen import MoveScreen, result
 from deadletter.cli.units import count, span
 from deadletter.core.capture import mapping
-from deadletter.core.deaths import CountBy
+from deadletter.errors import UsageError
 from deadletter.service.check import QueueReport, Report, Wish, check
 
 
 def run(
-    *,
-    url: str,
-    api: str | None,
-    dlq: str,
-    target: str,
-    max_retries: int,
-    count_by: CountBy,
-    create: bool,
-    target_type: str,
-    dry_run: bool,
-    prefetch: int,
-    as_json: bool,
+    *, file: Path | None, options: Mapping[str, object], dry_run: bool, prefetch: int, as_json: bool
 ) -> Exit:
+    settings = config.load(config=file, options=options)
+    asked = settings.check
+    if asked.dlq is None or asked.target is None:
+        missing = " and ".join(
+            name for name, value in (("--dlq", asked.dlq), ("--target", asked.target)) if value is None
+        )
+        raise UsageError(f"expected {missing}, as options or in the [check] section of deadletter.toml")
     wish = Wish(
-        names=mapping(dlq, target),
-        max_retries=max_retries,
-        count_by=count_by,
+        names=mapping(asked.dlq, asked.target),
+        max_retries=asked.max_retries,
+        count_by=asked.count_by,
         dry_run=dry_run,
-        create=create,
-        target_type=target_type,
-        api=api,
+        create=asked.create,
+        target_type=asked.target_type,
+        api=settings.broker.api,
         prefetch=prefetch,
     )
-    addresses = parse_addresses(url)
+    addresses = settings.broker.addresses
 
     async def work() -> Report:
-        with MoveScreen(dlq) as screen:
+        with MoveScreen(wish.names.source) as screen:
 
             def on_event(queue: str, event: courier.Event) -> None:
                 screen.describe(queue)

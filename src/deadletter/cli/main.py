@@ -13,7 +13,7 @@ import typer
 
 from deadletter import __version__
 from deadletter.cli.exits import Exit, exit_for
-from deadletter.errors import DeadletterError
+from deadletter.errors import DeadletterError, UsageError
 
 app = typer.Typer(
     name="dlq",
@@ -26,17 +26,32 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Url = Annotated[
-    str,
+ConfigFile = Annotated[
+    Path | None,
     typer.Option(
-        envvar="DLQ_URL",
-        metavar="URL",
-        help="Broker: amqp://user:password@host:5672/vhost (amqps:// for TLS, %2F for a slash in the vhost); "
-        "several hosts of one cluster separated by commas.",
+        "--config",
+        metavar="FILE",
+        help="Settings file, TOML or YAML (environment: DLQ_CONFIG; else ./deadletter.toml, then "
+        "~/.config/deadletter/deadletter.toml).",
     ),
 ]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Broker: amqp://user:password@host:5672/vhost (amqps:// for TLS, %2F for a slash in the vhost); "
+        "several hosts of one cluster separated by commas (environment: DLQ_URL).",
+    ),
+]
+ApiOption = Annotated[
+    str | None,
+    typer.Option("--api", metavar="URL", help="URL of the management API (environment: DLQ_API)."),
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="URL of the store (environment: DLQ_STORE).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 
 
 def _version(wanted: bool) -> None:
@@ -60,7 +75,8 @@ def move(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="The queue to put them into; it must exist.")
     ],
-    url: Url = DEFAULT_URL,
+    config: ConfigFile = None,
+    url: UrlOption = None,
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Move at most this many letters.")
     ] = None,
@@ -100,6 +116,7 @@ def move(
             command.Wish(
                 source=source,
                 target=target,
+                file=config,
                 url=url,
                 limit=limit,
                 rate=rate,
@@ -110,6 +127,94 @@ def move(
                 as_json=as_json,
             )
         )
+    )
+
+
+@app.command(short_help="Move what died too often to a queue for permanent failures.")
+def check(
+    dlq: Annotated[
+        str | None,
+        typer.Option(
+            "--dlq", metavar="PATTERN", help="Dead letter queues: a name, or a pattern such as 'dlq.*'."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Where they go: 'dead.*' puts what the star stood for in its place."
+        ),
+    ] = None,
+    max_retries: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Move letters with a count above this.")
+    ] = None,
+    count_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="What is counted: first (the newest x-death entry), sum, reason:rejected, queue:NAME, "
+            "own (deadletter-attempt), header:x-retry-count.",
+        ),
+    ] = None,
+    create: Annotated[
+        bool | None, typer.Option("--create/--no-create", help="Create targets that are missing.")
+    ] = None,
+    target_type: Annotated[
+        str | None, typer.Option(metavar="quorum|classic", help="The type of targets that are created.")
+    ] = None,
+    prefetch: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="N", help="How many letters to hold at once, at most.")
+    ] = 1000,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be moved; create and move nothing.")
+    ] = False,
+    config: ConfigFile = None,
+    url: UrlOption = None,
+    api: ApiOption = None,
+    as_json: Json = False,
+) -> None:
+    """Look at every letter in dead letter queues once, and move what died too often. Made for cron.
+
+    A letter whose count is above --max-retries goes to its target, confirmed there before it leaves; the
+    others stay. The management API is asked only when --dlq has a star. Whatever is in doubt about names
+    is refused before anything moves.
+    """
+    from deadletter.cli import check as command
+
+    options = {
+        "broker.url": url,
+        "broker.api": api,
+        "check.dlq": dlq,
+        "check.target": target,
+        "check.max_retries": max_retries,
+        "check.count_by": count_by,
+        "check.create": create,
+        "check.target_type": target_type,
+    }
+    raise typer.Exit(
+        command.run(file=config, options=options, dry_run=dry_run, prefetch=prefetch, as_json=as_json)
+    )
+
+
+@app.command(short_help="Look at letters without keeping one.")
+def peek(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue to look into.")],
+    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many letters to show.")] = 5,
+    body_bytes: Annotated[
+        int, typer.Option(min=0, max=16_000_000, metavar="N", help="How much of each body to show.")
+    ] = 2000,
+    config: ConfigFile = None,
+    url: UrlOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show the first letters of a queue: deaths, origin, error, body, deliveries left. They stay there.
+
+    Nothing is asked of the management API. Where a look costs a letter one of its deliveries (quorum
+    queues on RabbitMQ 4.0 to 4.2) that is said, and no letter's last ones are spent.
+    """
+    from deadletter.cli import peek as command
+
+    raise typer.Exit(
+        command.run(queue=queue, file=config, url=url, limit=limit, body_bytes=body_bytes, as_json=as_json)
     )
 
 
@@ -142,26 +247,6 @@ def demo(
 
     raise typer.Exit(command.run(letters=letters, version=version))
 
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Settings file, TOML or YAML (environment: DLQ_CONFIG; else ./deadletter.toml, then "
-        "~/.config/deadletter/deadletter.toml).",
-    ),
-]
-UrlOption = Annotated[
-    str | None, typer.Option("--url", metavar="URL", help="AMQP URL of the broker (environment: DLQ_URL).")
-]
-ApiOption = Annotated[
-    str | None,
-    typer.Option("--api", metavar="URL", help="URL of the management API (environment: DLQ_API)."),
-]
-StoreOption = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="URL of the store (environment: DLQ_STORE).")
-]
 
 config_app = typer.Typer(no_args_is_help=True, help="Settings: show what is in force, check, JSON schema.")
 app.add_typer(config_app, name="config")
@@ -220,27 +305,41 @@ def policy_list(config: ConfigFile = None, as_json: Json = False) -> None:
 @policy_app.command("explain")
 def policy_explain(
     file: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--file",
             metavar="LETTER.json",
             help="A letter as JSON (- for stdin): written by hand, or what the management API or "
             "`rabbitmqadmin get` returned.",
         ),
-    ],
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", metavar="QUEUE", help="Or: the first letter of this queue; it stays there."),
+    ] = None,
     watch: Annotated[
         str | None,
         typer.Option(metavar="DLQ", help="With the mode and policies of the watch that takes this queue."),
     ] = None,
     broker_version: Annotated[
-        str, typer.Option(metavar="3.10|4.3", help="Which RabbitMQ it died on; 3.x trusts copied deaths.")
+        str,
+        typer.Option(
+            metavar="3.10|4.3", help="With --file: which RabbitMQ it died on; 3.x trusts copied deaths."
+        ),
     ] = "4",
     config: ConfigFile = None,
+    url: UrlOption = None,
     as_json: Json = False,
 ) -> None:
     """Print what would happen to a letter and why, attempt by attempt; nothing is touched."""
     from deadletter.cli import policy as command
 
+    if queue is not None and file is None:
+        raise typer.Exit(
+            command.explain_queue(queue=queue, watch=watch, file=config, url=url, as_json=as_json)
+        )
+    if file is None or queue is not None:
+        raise UsageError("expected a letter to explain: either --file LETTER.json or --queue QUEUE")
     raise typer.Exit(
         command.explain_file(
             letter=file, watch=watch, broker_version=broker_version, file=config, as_json=as_json

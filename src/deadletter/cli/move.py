@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from deadletter.amqp.address import Address, parse_addresses
+from deadletter import config
+from deadletter.amqp.address import Address
 from deadletter.broker.courier import Bounds, Courier, Deaths, Ended, Send, Tally, Terms
 from deadletter.broker.session import Link, supervise
 from deadletter.cli import loop
@@ -22,7 +24,8 @@ class Wish:
 
     source: str
     target: str
-    url: str
+    file: Path | None
+    url: str | None
     limit: int | None
     rate: str | None
     for_: str | None
@@ -35,7 +38,7 @@ class Wish:
 def run(wish: Wish) -> Exit:
     if wish.source == wish.target:
         raise UsageError(f"source and target are the same queue, {wish.source!r}; nothing to move")
-    addresses = parse_addresses(wish.url)
+    addresses = config.load(config=wish.file, options={"broker.url": wish.url}).broker.addresses
     terms = Terms(prefetch=wish.prefetch, rate_per_s=None if wish.rate is None else parse_rate(wish.rate))
     bounds = Bounds(count=wish.limit, seconds=None if wish.for_ is None else parse_span(wish.for_))
     return loop.run(_move(wish, addresses, bounds, terms))

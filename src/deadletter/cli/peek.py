@@ -6,8 +6,9 @@ import base64
 import json
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 
-from deadletter.amqp.address import parse_addresses
+from deadletter import config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
 from deadletter.cli.screen import result
@@ -19,8 +20,10 @@ from deadletter.service.peek import Look, Peeked, body_text, peek
 STACK_LINES = 6
 
 
-def run(*, queue: str, url: str, limit: int, body_bytes: int, as_json: bool) -> Exit:
-    addresses = parse_addresses(url)
+def run(
+    *, queue: str, file: Path | None, url: str | None, limit: int, body_bytes: int, as_json: bool
+) -> Exit:
+    addresses = config.load(config=file, options={"broker.url": url}).broker.addresses
     look = loop.run(peek(addresses, queue, limit=limit))
     if as_json:
         result(json.dumps(_as_json(look, body_bytes), ensure_ascii=False, default=_plain))

@@ -22,9 +22,11 @@ from deadletter.core.explain import Explanation, Step, explain
 from deadletter.core.glob import glob
 from deadletter.core.lenient import shown
 from deadletter.core.letter_view import LetterView, view_letter
+from deadletter.core.looking import version_of
 from deadletter.core.policy import JqCondition, Match, Policies
 from deadletter.errors import UsageError
 from deadletter.service.conditions import Conditions, Question
+from deadletter.service.peek import peek
 
 _MAX_NAME_CHARS: Final = 100
 
@@ -47,6 +49,25 @@ def explain_file(
     sample = letter_file.read(letter, now)
     return explain_sample(
         sample, settings, watch=watch, old_broker=_is_old(broker_version), now=now, as_json=as_json
+    )
+
+
+def explain_queue(
+    *, queue: str, watch: str | None, file: Path | None, url: str | None, as_json: bool
+) -> Exit:
+    """The first letter of a queue, looked at and left there."""
+    settings = config.load(config=file, options={"broker.url": url})
+    look = loop.run(peek(settings.broker.addresses, queue, limit=1))
+    if not look.letters:
+        raise UsageError(f"expected a letter in {queue!r} to explain; it is empty")
+    seen = look.letters[0]
+    return explain_sample(
+        Sample(headers=seen.letter.headers, content_type=seen.properties.content_type, body=seen.body),
+        settings,
+        watch=watch,
+        old_broker=version_of(look.server_version) < (4, 0),
+        now=datetime.now(UTC),
+        as_json=as_json,
     )
 
 

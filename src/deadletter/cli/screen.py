@@ -47,6 +47,10 @@ class MoveScreen:
     def say(self, line: str) -> None:
         self._console.print(line, markup=False)
 
+    def describe(self, description: str) -> None:
+        """What is worked on now."""
+        self._bar.update(self._task, description=description)
+
     def on_event(self, event: courier.Event) -> None:
         match event:
             case courier.Progress(moved=moved, left=left, failed=failed, total=total):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deadletter.core import envelope, message
+from deadletter.core import envelope, message, table
 from deadletter.core.envelope import Address
 from deadletter.core.message import Message, View
 from deadletter.core.table import Value
@@ -37,6 +37,16 @@ class Letter:
     def headers(self) -> Mapping[str, Value]:
         """The headers as Python values; empty when there are none."""
         return self.view.headers or {}
+
+    def select(self, wanted: frozenset[bytes]) -> dict[str, Value]:
+        """Only these headers as Python values: for whoever decides about many letters by few of them."""
+        if self._view is not None:
+            return {n: v for n, v in self.headers.items() if n.encode("utf-8", "replace") in wanted}
+        headers = message.header_table(self.message.properties)
+        return {
+            name.decode("utf-8", "backslashreplace"): table.decode_value(headers[value:end])
+            for name, _, value, end in table.find(headers, wanted)
+        }
 
     @property
     def body(self) -> bytes:

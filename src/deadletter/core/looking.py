@@ -56,7 +56,7 @@ def limits_deliveries(server_version: str) -> bool:
 
 
 def no_limit_arguments(server_version: str) -> dict[str, int]:
-    """The argument that takes the limit off a quorum queue; on 3.x the same argument would destroy letters."""
+    """The argument that takes the limit off a quorum queue; on 3.x the same one destroys letters."""
     return {"x-delivery-limit": -1} if limits_deliveries(server_version) else {}
 
 

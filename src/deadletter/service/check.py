@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from deadletter.amqp.address import Address
 from deadletter.amqp.channel import Channel
+from deadletter.amqp.connection import Connection
 from deadletter.broker import courier
 from deadletter.broker.courier import Courier, Deaths, Ended, Leave, Letter, Send, Verdict
 from deadletter.broker.management import list_queues
@@ -108,7 +109,7 @@ async def _plan(link: Link, wish: Wish) -> tuple[list[tuple[str, str]], str]:
         )
         if streams := [q.name for q in listed if q.type == "stream" and wish.names.names(q.name)]:
             raise UsageError(
-                f"{streams[0]!r} is a stream: nothing can be taken out of a stream, so there is nothing to move"
+                f"{streams[0]!r} is a stream: nothing can be taken out of a stream, so nothing can be moved"
             )
     pairs: list[tuple[str, str]] = []
     doubts: list[str] = []
@@ -123,9 +124,9 @@ async def _plan(link: Link, wish: Wish) -> tuple[list[tuple[str, str]], str]:
     if doubts:
         raise UsageError("; ".join(doubts))
     for queue, target in pairs:
-        if wish.names.is_fixed and not await _exists(connection.channel, queue):
+        if wish.names.is_fixed and not await _exists(connection, queue):
             raise QueueMissing(queue, link.address.vhost)
-        if not await _exists(connection.channel, target):
+        if not await _exists(connection, target):
             if not wish.create:
                 raise QueueMissing(target, link.address.vhost)
             if not wish.dry_run:
@@ -133,9 +134,8 @@ async def _plan(link: Link, wish: Wish) -> tuple[list[tuple[str, str]], str]:
     return pairs, connection.server_version
 
 
-async def _exists(open_channel: Callable[[], object], queue: str) -> bool:
-    channel = await open_channel()  # type: ignore[misc]  # the bound method of a connection
-    assert isinstance(channel, Channel)
+async def _exists(connection: Connection, queue: str) -> bool:
+    channel = await connection.channel()
     try:
         await channel.declare_queue(queue, passive=True)
     except NotFound:

@@ -1,8 +1,8 @@
 """Looking at letters without keeping one: taken, read, given back.
 
-The same care as everywhere: no more letters are taken than are shown, each is given back in the way that costs
-least on this broker, and one that has few deliveries left is renewed rather than spent (`core.looking`).
-Nothing is asked of the management API.
+The same care as everywhere: no more letters are taken than are shown, each is given back in the way that
+costs least on this broker, and one that has few deliveries left is renewed rather than spent
+(`core.looking`). Nothing is asked of the management API.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Eye:
 
 
 def body_text(body: bytes, content_type: str | None, *, most: int) -> str:
-    """A body for people: JSON as JSON, text as text, the rest as a hex dump; never more than `most` bytes of it."""
+    """A body for people: JSON as JSON, text as text, the rest as a hex dump; at most `most` bytes."""
     cut = body[:most]
     more = f"\n… {len(body) - most:,} bytes more" if len(body) > most else ""
     if "json" in (content_type or "") or body[:1] in (b"{", b"["):
