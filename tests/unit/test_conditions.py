@@ -102,6 +102,13 @@ async def test_what_breaks_a_bound_has_no_answer_and_hurts_nobody_else(
     assert time.monotonic() - begun < 10
 
 
+async def test_the_time_limit_is_the_kernels(conditions: Conditions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended by its own CPU time, long before anybody who waits by the clock would."""
+    monkeypatch.setattr(Limits, "clock_s", 60)
+    async with asyncio.timeout(20):
+        assert await said(conditions, ENDLESS, b"1") == [UNANSWERED]
+
+
 async def test_the_time_limit_is_per_question(conditions: Conditions) -> None:
     slow = "[range(2e4)] | length > 0"  # some ms each, together far above the limit
     assert await said(conditions, slow, *[b"1"] * 300) == [YES] * 300
@@ -163,6 +170,7 @@ async def test_a_cancelled_question_leaves_nothing_out_of_step(conditions: Condi
 
 
 async def test_two_who_ask_at_once_get_their_own_answers(conditions: Conditions) -> None:
+    assert await said(conditions, "true", b"1") == [YES]
     batches = await asyncio.gather(
         *(said(conditions, f". == {n}", *(b"%d" % m for m in range(5))) for n in range(5))
     )

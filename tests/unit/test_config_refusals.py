@@ -390,6 +390,7 @@ URLS = [
     "amqp:/user:hunter2@host",
     "postgresql://user:hunter2@host/db?sslpassword=hunter2&x=1",
     "http://host/?token=hunter2",
+    "amqp://user@host/vhost?password=hunter2",
     "amqp://user:hunter2@host:port/",
     "amqp://:hunter2@host",
     "ftp://user:hunter2@[::1",

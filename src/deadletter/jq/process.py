@@ -106,6 +106,7 @@ class JqProcess:
                         self.restarts += 1
                     del open_questions[: len(said) + 1]  # the one without an answer has none
             except BaseException:  # cancelled in the middle, the worker's answers are no longer in step
+                await asyncio.shield(self.close())
                 raise
         return answers
 
