@@ -52,32 +52,26 @@ def fill(vhost: Vhost, queue: str, counts: list[object], *, dead: bool = False) 
 
 
 def die(vhost: Vhost, queue: str, times: int) -> None:
-    """One letter that the broker has dead-lettered into `queue` by rejection, `times` over."""
+    """One letter that was rejected `times` over, expired in between, and ends in `queue`; by the broker alone.
+
+    What a client publishes again is another matter: 3.x counts on from it, 4.x does not.
+    """
     with closing(pika.BlockingConnection(pika.URLParameters(vhost.url))) as connection:
         channel = connection.channel()
-        work = f"{queue}.work"
-        back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
-        channel.queue_declare(work, durable=True, arguments=back)
-        loop = f"{queue}.loop"
-        again = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": loop}
-        channel.queue_declare(loop + ".work", durable=True, arguments=again)
-        ttl = {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": loop + ".work"}
-        channel.queue_declare(loop, durable=True, arguments=ttl)
-        channel.basic_publish("", loop + ".work", b"%d" % times, pika.BasicProperties(delivery_mode=2))
+        channel.exchange_declare("dlx", "direct", durable=True)
+        channel.queue_declare("work", durable=True, arguments={"x-dead-letter-exchange": "dlx"})
+        back = {"x-message-ttl": 1, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"}
+        channel.queue_declare("pause", durable=True, arguments=back)
+        channel.basic_publish("", "work", b"x", pika.BasicProperties(delivery_mode=2))
+        channel.queue_bind("pause", "dlx", "work")
         for turn in range(times):
-            method, properties, body = channel.basic_get(loop + ".work")
+            if turn == times - 1:
+                channel.queue_unbind("pause", "dlx", "work")
+                channel.queue_bind(queue, "dlx", "work")
+            method, _, _ = channel.basic_get("work")
             while method is None:
-                method, properties, body = channel.basic_get(loop + ".work")
-            if turn < times - 1:
-                channel.basic_reject(method.delivery_tag, requeue=False)
-            else:
-                # The last death is into the queue under test, with the history the broker wrote.
-                channel.basic_publish("", work, body, properties)
-                channel.basic_ack(method.delivery_tag)
-        method = None
-        while method is None:
-            method, _, _ = channel.basic_get(work)
-        channel.basic_reject(method.delivery_tag, requeue=False)
+                method, _, _ = channel.basic_get("work")
+            channel.basic_reject(method.delivery_tag, requeue=False)
         postbox.wait_for(lambda: postbox.depth_of(channel, queue) > 0, "the dead letter")
 
 
@@ -161,29 +155,23 @@ def test_strictly_more_and_every_form_of_a_number(vhost: Vhost, kind: str) -> No
 @pytest.mark.parametrize(
     ("by", "expected"),
     [
-        (FirstEntry(), 1),
+        (FirstEntry(), 3),
         (ByReason(reason="rejected"), 3),
         (ByReason(reason="expired"), 2),
         (SumOfAll(), 5),
-        (ByQueue(queue="dlq.loop.work"), 2),
+        (ByQueue(queue="pause"), 2),
         (ByQueue(queue="nowhere"), 0),
         (OwnAttempt(), 0),
     ],
 )
 def test_counts_of_real_deaths(vhost: Vhost, by: CountBy, expected: int) -> None:
-    """Rejected twice in a loop by way of an expiring queue, published on, and rejected once more.
-
-    What a client publishes on, RabbitMQ 3.x counts on from and 4.x shows as it is; each is what the broker
-    says, and the newest entry is the same on all of them.
-    """
+    """Rejected three times, expired twice in between: the same answer on every version."""
     postbox.declare(vhost.url, "dlq", kind="quorum")
     die(vhost, "dlq", 3)
+    report = one(vhost, wish("dlq", "dead", max_retries=expected, by=by, dry_run=True))
+    assert (report.moved, report.left) == (0, 1), "not strictly more"
     if expected:
-        report = one(vhost, wish("dlq", "dead", max_retries=expected, by=by, dry_run=True))
-        assert (report.moved, report.left) == (0, 1), "not strictly more"
         assert one(vhost, wish("dlq", "dead", max_retries=expected - 1, by=by)).moved == 1
-    else:
-        assert one(vhost, wish("dlq", "dead", max_retries=0, by=by)).moved == 0
 
 
 def test_deaths_stay_on_for_whoever_reviews_it(vhost: Vhost) -> None:
@@ -357,7 +345,7 @@ def test_the_command_refuses_nonsense(vhost: Vhost) -> None:
     environment = {"DLQ_URL": vhost.url, "DLQ_API": vhost.api}
     wrong = dlq("check", "--dlq", "dlq", "--target", "dead.*", **environment)
     assert wrong.returncode == 2
-    assert "there is nothing to put in their place" in wrong.stderr
+    assert "expected at most as many * as dlq has" in wrong.stderr
     wrong = dlq("check", "--dlq", "dlq.*", "--target", "dead.*", "--count-by", "luck", **environment)
     assert wrong.returncode == 2
     assert "own, first, sum" in wrong.stderr

@@ -41,24 +41,25 @@ class Mapping:
 
     def names(self, queue: str) -> bool:
         """Whether the pattern names this queue."""
-        return re.fullmatch(_regex(self.source, "(.+)"), queue, re.DOTALL) is not None
+        return _from_left(_literals(self.source), queue) is not None
 
     def target_of(self, queue: str) -> str | None:
         """The queue the letters of `queue` go to; None when the pattern does not name it.
 
         Raises UsageError when there is more than one answer, or when the answer cannot be a target.
         """
-        greedy = re.fullmatch(_regex(self.source, "(.+)"), queue, re.DOTALL)
-        lazy = re.fullmatch(_regex(self.source, "(.+?)"), queue, re.DOTALL)
-        if greedy is None or lazy is None:
+        literals = _literals(self.source)
+        first, last = _from_left(literals, queue), _from_right(literals, queue)
+        if first is None or last is None:
             return None
-        if _STAR.search(self.target) and greedy.groups() != lazy.groups():
-            one, other = _shown(lazy.groups()), _shown(greedy.groups())
+        # The one takes each literal as early as it can, the other as late: if they agree there is one way.
+        if _STAR.search(self.target) and first != last:
+            one, other = _shown(first), _shown(last)
             raise UsageError(
                 f"the pattern {self.source!r} fits {queue!r} in more than one way ({one} or {other}); "
                 "name it in a pattern of its own"
             )
-        captured = iter(greedy.groups())
+        captured = iter(first)
         target = _plain(_STAR.sub(lambda _star: next(captured).replace("*", r"\*"), self.target))
         if target == queue:
             raise UsageError(f"the target of {queue!r} is {queue!r} itself; nothing would move")
@@ -97,8 +98,35 @@ def mapping(source: str, target: str) -> Mapping:
     return Mapping(source=source, target=target)
 
 
-def _regex(pattern: str, star: str) -> str:
-    return star.join(re.escape(_plain(part)) for part in _STAR.split(pattern))
+def _literals(pattern: str) -> list[str]:
+    """What stands before, between and after the stars."""
+    return [_plain(part) for part in _STAR.split(pattern)]
+
+
+def _from_left(literals: list[str], name: str) -> tuple[str, ...] | None:
+    """What each star stands for when every literal is found as early as it can be; None: no match."""
+    start, *between = literals
+    if not between:
+        return () if name == start else None
+    if not name.startswith(start):
+        return None
+    position, captured = len(start), []
+    for literal in between[:-1]:
+        found = name.find(literal, position + 1)
+        if found < 0:
+            return None
+        captured.append(name[position:found])
+        position = found + len(literal)
+    end = len(name) - len(between[-1])
+    if end <= position or not name.endswith(between[-1]):
+        return None
+    return (*captured, name[position:end])
+
+
+def _from_right(literals: list[str], name: str) -> tuple[str, ...] | None:
+    """The same with every literal found as late as it can be."""
+    found = _from_left([literal[::-1] for literal in reversed(literals)], name[::-1])
+    return None if found is None else tuple(part[::-1] for part in reversed(found))
 
 
 def _plain(text: str) -> str:
