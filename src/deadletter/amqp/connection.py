@@ -40,6 +40,7 @@ FLUSH_BYTES: Final = 256 * 1024
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Above this the connection counts as congested."""
 CLOSE_TIMEOUT_S: Final = 5.0
+GONE_TIMEOUT_S: Final = 1.0
 UNHEARD_MAX: Final = 4
 """Words of the broker's on channel 0 that may wait for somebody to hear them."""
 
@@ -90,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._flushing = False
+        self._gone = asyncio.Event()
         self._writable = True
         self._reading = True
         self._ready = asyncio.Event()
@@ -283,6 +285,18 @@ class Connection(asyncio.Protocol):
             except (TimeoutError, WireError):
                 pass  # the conversation is over either way; what mattered was confirmed before
         self.abort(ConnectionLost(f"the connection to {self.address} was closed by us"))
+        await self.gone()
+
+    async def gone(self) -> None:
+        """Wait until the socket is closed after an end; TLS says a goodbye of its own, but not for ever."""
+        if self._transport is None:
+            return
+        try:
+            async with asyncio.timeout(GONE_TIMEOUT_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self._transport.abort()
+            await asyncio.sleep(0)
 
     def abort(self, error: WireError) -> None:
         """End the conversation now, for this reason."""
@@ -309,3 +323,4 @@ class Connection(asyncio.Protocol):
         error = ConnectionLost(f"the connection to {self.address} was lost: {exc or 'the broker hung up'}")
         error.__cause__ = exc
         self.abort(error)
+        self._gone.set()

@@ -71,6 +71,7 @@ async def connect(address: Address, *, name: str = "deadletter") -> Connection:
     except BaseException as error:
         if connection is not None:
             connection.abort(ConnectionLost("the connection did not come about"))
+            await connection.gone()
         known = _cannot_connect(address, error)
         if known is None:
             raise
