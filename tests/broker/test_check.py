@@ -52,7 +52,7 @@ def fill(vhost: Vhost, queue: str, counts: list[object], *, dead: bool = False) 
 
 
 def die(vhost: Vhost, queue: str, times: int) -> None:
-    """One letter that was rejected `times` over, expired in between, and ends in `queue`; by the broker alone.
+    """One letter rejected `times` over, expired in between, that ends in `queue`; by the broker alone.
 
     What a client publishes again is another matter: 3.x counts on from it, 4.x does not.
     """
