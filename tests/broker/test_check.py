@@ -350,3 +350,13 @@ def test_the_command_refuses_nonsense(vhost: Vhost) -> None:
     assert wrong.returncode == 2
     assert "own, first, sum" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_the_default_vhost_is_asked_for_by_its_encoded_name(vhost: Vhost) -> None:
+    url = vhost.broker.url
+    postbox.declare(url, "slash.dlq.orders")
+    postbox.fill(url, "slash.dlq.orders", [b"x"], dead=False, headers={"x-retry-count": 9})
+    wanted = wish("slash.dlq.*", "slash.dead.*", api=vhost.api)
+    (report,) = postbox.run(check(parse_addresses(url), wanted)).queues
+    assert (report.queue, report.moved) == ("slash.dlq.orders", 1)
+    assert len(postbox.drain(url, "slash.dead.orders", expect=1)) == 1

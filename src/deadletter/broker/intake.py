@@ -32,6 +32,8 @@ LINGER_S: Final = 0.3
 """How long a channel stays open after single acks. A quorum queue applies acks in batches of its own; those
 it has not passed on when the channel closes are forgotten, and the letters come back although they were
 acked (seen on 3.10: 40 of 2,571). Nothing in AMQP tells when they are through."""
+BACK_LOOKS: Final = 40
+BACK_PAUSE_S: Final = 0.05
 HOLDING_S: Final = 5
 """With a rate, no more letters are held than go in this time: a broker takes a letter back that is held
 for long (half an hour by default), and what is held nobody else can work on."""
@@ -157,6 +159,19 @@ class Intake:
         if self.channel.error is None and self.receipts.unacked:
             self.channel.nack(0, multiple=True, requeue=True)
         await self.channel.close()
+
+
+async def see_back(connection: Connection, source: str, held: int) -> None:
+    """Wait until what was given back is there to be taken again: a queue needs a moment for it.
+
+    Not for long: others may take from it, and then they are never there all at once.
+    """
+    channel = await connection.channel()
+    for _ in range(BACK_LOOKS):
+        if (await channel.declare_queue(source, passive=True)).message_count >= held:
+            break
+        await asyncio.sleep(BACK_PAUSE_S)
+    await channel.close()
 
 
 def _ignore(_error: WireError) -> None:

@@ -22,7 +22,7 @@ from typing import Final, assert_never
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.flights import Outcome
-from deadletter.broker.intake import Intake, window
+from deadletter.broker.intake import Intake, see_back, window
 from deadletter.broker.outlet import Cargo, Outlet, id_of
 from deadletter.broker.pace import Overdue, Pace
 from deadletter.broker.verdict import Ended, Failure, Leave, Send, Terms, Verdict
@@ -385,10 +385,13 @@ class Passage:
             for intake in self._intakes:
                 await intake.retire()
             self._settle()
+            held = sum(intake.receipts.unacked for intake in (*self._holding, *self._intakes))
             for intake in (*self._holding, *self._intakes):
                 await intake.close()
             if self._outlet is not None:
                 await self._outlet.close()
+            if held:
+                await see_back(self._taking, self._source, held)
         except WireError:
             # The connection is gone, and with it our hold on the letters: the broker puts them back.
             pass
