@@ -1,7 +1,8 @@
 """`dlq demo`: everything at once on a private broker, to look at.
 
 A shop's orders fail because a payment service is down; they die into a dead letter queue. Then they are
-moved back, while somebody pulls the plug in the middle, and counted: every order by its number.
+moved back, while somebody pulls the plug in the middle, and counted: every order by its number. Those that
+die again are told from new ones by the checker.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ from deadletter.broker.plug import Plug
 from deadletter.broker.private import PrivateBroker, private_broker
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
+from deadletter.cli.peek import letter_text
 from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, span
 from deadletter.core import message, names
+from deadletter.core.capture import mapping
+from deadletter.core.deaths import ByReason
 from deadletter.core.message import Message, View
 from deadletter.core.table import Value
+from deadletter.service.check import Wish, check
+from deadletter.service.peek import peek
 
 ORDERS, DLQ, REVIEW, RETIRED = "orders", "orders.dlq", "orders.review", "orders.retired"
+DEAD = "orders.dead"
+NEW = 20
 
 
 def run(*, letters: int, version: str | None) -> Exit:
@@ -56,9 +64,9 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     await _reject_all(channel, letters)
     console.print(
         f"{count(letters, 'order')} published to the exchange [b]shop[/], rejected by a consumer whose "
-        f"payment service is down.\nThey are in [b]{DLQ}[/] now; this is what one of them carries:"
+        f"payment service is down.\nThey are in [b]{DLQ}[/] now; [b]dlq peek {DLQ}[/] shows of one:"
     )
-    await _show_one(console, channel)
+    await _show_one(console, address)
 
     console.rule("2. dlq move orders.dlq orders, and the plug is pulled in the middle")
     back = Send(routing_key=ORDERS)
@@ -77,10 +85,23 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     await _until(channel, DLQ, tally.failed + tally.left)
     left = (await channel.declare_queue(DLQ, passive=True)).message_count
     console.print(f"{count(left)} still in {DLQ}: exactly those, and the others went by at the same time.")
+    console.rule("5. dlq check: what died twice is for a person")
+    await publish_all(channel, "shop", "order.placed", _orders(NEW))
+    await _reject_all(channel, NEW, inside=left + NEW)
+    report = await check(
+        [address],
+        Wish(names=mapping(DLQ, DEAD), max_retries=1, count_by=ByReason(reason="rejected")),
+    )
+    for queue in report.queues:
+        console.print(
+            f"looked at {count(queue.seen)}: {queue.moved:,} died twice and went to [b]{queue.target}[/], "
+            f"{queue.left:,} died once and stayed in {queue.queue}"
+        )
     await connection.close()
     console.rule()
     console.print("Try it on yours:  [b]dlq move SOURCE TARGET --url amqp://…  --dry-run[/]")
-    return Exit.DONE if lost == 0 and left == tally.failed + tally.left else Exit.LEFT
+    right = lost == 0 and left == tally.failed + tally.left
+    return Exit.DONE if right and [(q.moved, q.left) for q in report.queues] == [(left, NEW)] else Exit.LEFT
 
 
 async def _set_up(channel: Channel) -> None:
@@ -99,7 +120,7 @@ def _orders(letters: int) -> Iterator[Message]:
         yield Message(message.encode(properties), b'{"order": %d, "total": "12.90 EUR"}' % number)
 
 
-async def _reject_all(channel: Channel, letters: int) -> None:
+async def _reject_all(channel: Channel, letters: int, *, inside: int | None = None) -> None:
     """A consumer that fails on every order."""
     died = asyncio.Event()
     seen = 0
@@ -115,7 +136,7 @@ async def _reject_all(channel: Channel, letters: int) -> None:
     consumer = await channel.consume(ORDERS, fail, died.set)
     await died.wait()
     await channel.cancel(consumer)
-    await _until(channel, DLQ, letters)
+    await _until(channel, DLQ, letters if inside is None else inside)
 
 
 async def _until(channel: Channel, queue: str, letters: int) -> None:
@@ -126,15 +147,10 @@ async def _until(channel: Channel, queue: str, letters: int) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _show_one(console: Console, channel: Channel) -> None:
-    delivery = await channel.get(DLQ)
-    if delivery is None:
-        return
-    table = Table("header", "value", show_edge=False)
-    for name, value in (message.view(delivery.message.properties).headers or {}).items():
-        table.add_row(name, str(value)[:100])
-    console.print(table)
-    channel.nack(delivery.tag, requeue=True)
+async def _show_one(console: Console, address: Address) -> None:
+    look = await peek([address], DLQ, limit=1)
+    for seen in look.letters:
+        console.print(letter_text(1, seen, 400), markup=False)
 
 
 def _every_tenth(letter: Letter) -> Verdict:

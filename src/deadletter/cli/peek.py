@@ -35,7 +35,7 @@ def run(
 def _as_text(look: Look, body_bytes: int, vhost: str) -> str:
     if not look.letters and not look.unreadable:
         return f"{look.queue} is empty"
-    parts = [_letter_text(number, seen, body_bytes) for number, seen in enumerate(look.letters, 1)]
+    parts = [letter_text(number, seen, body_bytes) for number, seen in enumerate(look.letters, 1)]
     if look.unreadable:
         parts.append(f"{look.unreadable} letters could not be read; they are still there")
     if look.renewed:
@@ -51,7 +51,7 @@ def _as_text(look: Look, body_bytes: int, vhost: str) -> str:
     return "\n\n".join(parts)
 
 
-def _letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
+def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
     letter = seen.letter
     lines = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
     lines.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
