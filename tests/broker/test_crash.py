@@ -65,19 +65,19 @@ def test_killed_again_and_again(vhost: Vhost, kind: str, kills: int) -> None:
 def test_the_line_is_cut_after_any_number_of_bytes(vhost: Vhost, direction: str) -> None:
     """At every power of two up to 10 MB. The letters go back and forth, so a lost one stays lost."""
     postbox.declare(vhost.url, "source", "target")
-    bodies = [b"%09d" % n + b"x" * 991 for n in range(12_000)]
+    bodies = [b"%09d" % n + b"x" * 7991 for n in range(1500)]
     postbox.fill(vhost.url, "source", bodies)
     (address,) = parse_addresses(vhost.url)
     for power in range(25):
         size = min(2**power, 10_000_000)
         depths = {queue: postbox.depth(vhost.url, queue) for queue in ("source", "target")}
         source, target = sorted(depths, key=lambda queue: -depths[queue])
-        count = 500 if size < 250_000 else None
+        count = 60 if size < 250_000 else None
         tally, cuts = postbox.run(_move_cut(address, source, target, direction, size, count))
         assert cuts == 1, f"the line was not cut after {size} bytes {direction}; nothing was tested"
         together = postbox.depth(vhost.url, "source") + postbox.depth(vhost.url, "target")
         assert together >= len(bodies), f"lost with a cut after {size} bytes {direction}: {tally}"
-    check(vhost, bodies, copies_most=25 * 3000)
+    check(vhost, bodies, copies_most=25 * 1000)
 
 
 async def _move_cut(
@@ -196,13 +196,14 @@ def test_a_supervised_consumer_is_resumed(vhost: Vhost) -> None:
             for number in range(3):
                 await asyncio.to_thread(postbox.fill_one, vhost.url, "work", b"%d" % number)
                 async with asyncio.timeout(20):
-                    while len(got) <= number:  # noqa: ASYNC110 -- the consumer is another task
+                    while b"%d" % number not in got:  # noqa: ASYNC110 -- the consumer is another task
                         await asyncio.sleep(0.02)
                 plug.cut()
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
     postbox.run(everything())
-    assert got == [b"0", b"1", b"2"]
+    # An ack that was lost with the line brings its message back: each came, in order, some of them twice.
+    assert list(dict.fromkeys(got)) == [b"0", b"1", b"2"]
     assert len([event for event in events if isinstance(event, Connected)]) >= 3
     assert all(event.address.port != 1 for event in events if isinstance(event, Connected))
