@@ -49,7 +49,7 @@ bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a on
 	$(BIN)/python -m bench.memory
 
 lock: setup ## compile requirements.lock anew
-	@uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o requirements.lock
+	@uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --system-certs --group dev pyproject.toml -o requirements.lock
 
 clean: ## remove the environment and the caches, not the brokers
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
