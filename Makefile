@@ -46,6 +46,7 @@ test-brokers: setup brokers ## the broker suite on every version: make test-brok
 bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a one-by-one checker
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.movers
+	$(BIN)/python -m bench.check
 	$(BIN)/python -m bench.memory
 
 lock: setup ## compile requirements.lock anew

@@ -21,7 +21,7 @@ from deadletter.amqp.connection import Connection
 from deadletter.broker import courier
 from deadletter.broker.courier import Courier, Deaths, Ended, Leave, Letter, Send, Verdict
 from deadletter.broker.management import list_queues
-from deadletter.broker.session import Link, supervise
+from deadletter.broker.session import Connected, Link, supervise
 from deadletter.core import looking, names
 from deadletter.core.capture import Mapping as Names
 from deadletter.core.deaths import CountBy, NamedHeader, count_deaths, read_history
@@ -157,13 +157,18 @@ async def _check_queue(
 ) -> QueueReport:
     judge = _Judge(wish, queue, target, looking.look_cost(version))
     started = time.monotonic()
+
+    def hear(event: courier.Event) -> None:
+        judge.hear(event)
+        on_event(queue, event)
+
     try:
         tally = await Courier(
             addresses,
             source=queue,
             decide=judge.decide,
             terms=courier.Terms(prefetch=wish.prefetch),
-            on_event=lambda event: on_event(queue, event),
+            on_event=hear,
         ).run()
     except DeadletterError as error:
         # One queue must not stop the others; what was under way there is back in it.
@@ -182,7 +187,7 @@ async def _check_queue(
         )
     if tally.ended is Ended.STALLED:
         notes.append(tally.ended.value)
-    moved = judge.would_move if wish.dry_run else tally.moved - judge.renewed
+    moved = judge.would_move if wish.dry_run else max(0, tally.moved - judge.renewed)
     left = tally.left - (judge.would_move if wish.dry_run else 0)
     return QueueReport(
         queue=queue,
@@ -216,6 +221,11 @@ class _Judge:
         if isinstance(wish.count_by, NamedHeader):
             wanted.add(wish.count_by.header)
         self._wanted = frozenset(name.encode() for name in wanted)
+
+    def hear(self, event: courier.Event) -> None:
+        """After a lost connection everything is looked at again, and counted again."""
+        if isinstance(event, Connected):
+            self.would_move = 0
 
     def decide(self, letter: Letter) -> Verdict:
         headers = letter.select(self._wanted)

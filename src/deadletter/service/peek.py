@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deadletter.amqp.address import Address
-from deadletter.broker.courier import Bounds, Courier, Deaths, Leave, Letter, Send, Verdict
-from deadletter.broker.session import Link, supervise
+from deadletter.broker.courier import Bounds, Courier, Deaths, Event, Leave, Letter, Send, Verdict
+from deadletter.broker.session import Connected, Link, supervise
 from deadletter.core import looking, names
 from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.looking import LookCost
@@ -60,10 +60,12 @@ async def peek(addresses: Sequence[Address], queue: str, *, limit: int) -> Look:
 
     version = await supervise(addresses, ask_version)
     eye = _Eye(queue, version)
-    await Courier(addresses, source=queue, decide=eye.decide, bounds=Bounds(count=limit)).run()
+    await Courier(
+        addresses, source=queue, decide=eye.decide, bounds=Bounds(count=limit), on_event=eye.hear
+    ).run()
     return Look(
         queue=queue,
-        letters=tuple(eye.letters.values()),
+        letters=tuple(eye.letters),
         unreadable=eye.unreadable,
         renewed=eye.renewed,
         server_version=version,
@@ -77,12 +79,17 @@ class _Eye:
 
     def __init__(self, queue: str, version: str) -> None:
         self.cost = looking.look_cost(version)
-        self.letters: dict[int, Peeked] = {}
+        self.letters: list[Peeked] = []
         self.unreadable = 0
         self.renewed = 0
         self.counted = False
         self._version = version
         self._renew = Send(routing_key=queue, deaths=Deaths.KEEP)
+
+    def hear(self, event: Event) -> None:
+        """After a lost connection the same letters are seen again."""
+        if isinstance(event, Connected):
+            self.letters.clear()
 
     def decide(self, letter: Letter) -> Verdict:
         try:
@@ -90,7 +97,7 @@ class _Eye:
         except MessageError:
             self.unreadable += 1
             return Leave()
-        self.letters[len(self.letters)] = seen
+        self.letters.append(seen)
         if looking.must_renew(self.cost, seen.delivery_count or 0):
             self.renewed += 1
             return self._renew

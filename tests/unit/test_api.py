@@ -1,0 +1,34 @@
+"""What others may import, pinned: a name that goes or comes is a decision, not an accident."""
+
+from __future__ import annotations
+
+import inspect
+
+import deadletter
+from deadletter.broker import courier, private
+
+
+def test_the_package() -> None:
+    assert deadletter.__all__ == ["__version__"]
+
+
+def test_the_courier() -> None:
+    assert sorted(courier.__all__) == [
+        "Blocked", "Bounds", "Courier", "Deaths", "Ended", "Event", "Failure", "Leave", "Letter", "Progress",
+        "Send", "Tally", "Terms", "Verdict", "move",
+    ]  # fmt: skip
+    assert list(inspect.signature(courier.move).parameters) == [
+        "addresses", "source", "decide", "bounds", "terms", "persistence", "on_event",
+    ]  # fmt: skip
+
+
+def test_the_private_broker() -> None:
+    assert sorted(private.__all__) == ["PrivateBroker", "TlsFiles", "private_broker", "start_private_broker"]
+
+
+def test_everything_public_is_documented() -> None:
+    for module in (courier, private):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isclass(value) or inspect.isfunction(value):
+                assert inspect.getdoc(value), f"{module.__name__}.{name}"

@@ -1,0 +1,71 @@
+"""What is documented is there, and what is there is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from deadletter import errors
+from deadletter.cli.main import app
+from deadletter.core import names
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def _commands() -> list[str]:
+    group = typer.main.get_command(app)
+    found: list[str] = []
+    for name, command in getattr(group, "commands").items():  # noqa: B009 -- typer's own type has no such field
+        below = getattr(command, "commands", None)
+        found += [f"{name} {inner}" for inner in below] if below else [name]
+    return found
+
+
+@pytest.mark.parametrize("command", _commands())
+def test_every_command_is_in_the_readme(command: str) -> None:
+    group, _, inner = command.partition(" ")
+    assert re.search(rf"dlq {group}\b", README)
+    assert not inner or re.search(rf"`[^`]*\b{inner}\b[^`]*`", README), command
+
+
+def test_every_target_of_the_makefile_in_the_docs_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    texts = [README, (ROOT / "CONTRIBUTING.md").read_text(), (ROOT / "bench/README.md").read_text()]
+    for target in {found for text in texts for found in re.findall(r"\bmake ([a-z-]+)\b(?= |`|\n)", text)}:
+        if target not in ("copies", "a", "it", "such"):  # prose
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_error_is_drawn_in_the_tree() -> None:
+    drawn = errors.__doc__ or ""
+    for name, value in vars(errors).items():
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert re.search(rf"\b{name}\b", drawn), name
+
+
+def test_every_header_a_move_writes_is_in_the_readme() -> None:
+    for header in (
+        names.ID,
+        names.SOURCE,
+        names.MOVE,
+        names.DEATHS,
+        names.EXPIRATION,
+        names.USER_ID,
+        names.CC,
+    ):
+        assert header in README
+
+
+def test_links_between_documents_hold() -> None:
+    for page in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "bench").glob("*.md"),
+    ]:
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page}: {link}"
