@@ -68,8 +68,11 @@ class ConfigError(UsageError):
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        super().__init__("\n".join([f"{count} in the configuration:", *(f"  {p}" for p in problems)]))
+        if len(problems) == 1:
+            super().__init__(str(problems[0]))
+        else:
+            told = [f"{len(problems)} problems in the configuration:", *(f"  {p}" for p in problems)]
+            super().__init__("\n".join(told))
 
 
 class JqUnavailable(DeadletterError):

@@ -73,7 +73,8 @@ def port_of(url: str) -> int:
 
 def spawn(version: str | None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", OWNER, version or ""],
+        # Under nohup a child would inherit that SIGHUP is ignored, and then it rightly is.
+        [sys.executable, "-c", "import signal; signal.signal(1, signal.SIG_DFL)\n" + OWNER, version or ""],
         stdout=subprocess.PIPE,
         bufsize=0,  # a line read ahead into a buffer is a line that select does not see
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 from tests import postbox
+from tests.broker.test_check import dlq
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.handshake import connect
@@ -79,3 +80,21 @@ def test_letters_move_over_tls(secure: PrivateBroker, authority: TlsFiles) -> No
     tally = postbox.run(move(addresses, source="source", decide=lambda _letter: verdict))
     assert tally.moved == 2000
     assert len(postbox.drain(secure.url, "target")) == 2000
+
+
+def test_the_checker_over_tls_with_and_without_the_opt_out(
+    secure: PrivateBroker, authority: TlsFiles
+) -> None:
+    for parameters, code in (("", 3), (f"?cacertfile={authority.ca}", 0), ("?verify=verify_none", 0)):
+        postbox.declare(secure.url, "tls.dlq")
+        postbox.fill(secure.url, "tls.dlq", [b"x"], dead=False, headers={"x-retry-count": 9})
+        done = dlq(
+            "check", "--dlq", "tls.dlq", "--target", "tls.dead", "--count-by", "header:x-retry-count",
+            DLQ_URL=f"{secure.tls_url}{parameters}",
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        if code:
+            assert "verify_none" in done.stderr
+            assert len(postbox.drain(secure.url, "tls.dlq", expect=1)) == 1
+        else:
+            assert len(postbox.drain(secure.url, "tls.dead", expect=1)) == 1
