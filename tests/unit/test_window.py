@@ -41,5 +41,8 @@ def test_a_rate_holds_no_more_than_it_moves_soon() -> None:
 
 
 def test_what_is_held_does_not_use_up_the_window() -> None:
-    assert window(Terms(), one_by_one=0, last=after(held=3), holding=1).prefetch == 1000 + HELD_MAX
-    assert window(Terms(), one_by_one=0, last=after(held=3), holding=600).prefetch > 1000 + HELD_MAX
+    early = window(Terms(), one_by_one=0, last=after(held=3), holding=1)
+    assert (early.prefetch - early.held_max, early.held_max) == (2000, HELD_MAX)
+    late = window(Terms(), one_by_one=0, last=after(held=3), holding=5000)
+    assert late.held_max > HELD_MAX
+    assert late.prefetch <= 65535

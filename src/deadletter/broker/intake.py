@@ -22,12 +22,15 @@ SCOUT: Final = 64
 CAUTION_COUNT: Final = 10
 """From this delivery count on few letters are held; RabbitMQ 4 destroys at 20 by default."""
 CAUTION_PREFETCH: Final = 20
-HELD_MAX: Final = 2000
+HELD_MAX: Final = 200
 """An intake that holds this many letters back retires: a broker searches all unacked letters of a channel
 for each single ack."""
-HELD_MAX_LATE: Final = 30_000
+HELD_MAX_LATE: Final = 5000
 """The same once many intakes hold letters back, so that millions do not need more channels than there are."""
-MANY: Final = 500
+MANY: Final = 1000
+BUNCH: Final = 100
+"""How many letters that are confirmed behind a held one are acked together, singly but in one go."""
+PREFETCH_MAX: Final = 65535
 LINGER_S: Final = 0.3
 """How long a channel stays open after single acks. A quorum queue applies acks in batches of its own; those
 it has not passed on when the channel closes are forgotten, and the letters come back although they were
@@ -40,10 +43,13 @@ for long (half an hour by default), and what is held nobody else can work on."""
 
 
 class Window(NamedTuple):
-    """How many letters an intake may hold, and after how many another one continues (None: never)."""
+    """How many letters an intake may take at once, and when another one continues."""
 
     prefetch: int
     turn_at: int | None
+    """After so many letters; None: not for that reason."""
+    held_max: int = HELD_MAX
+    """When so many are held back."""
 
 
 def window(terms: Terms, *, one_by_one: int, last: Intake | None, holding: int) -> Window:
@@ -60,7 +66,8 @@ def window(terms: Terms, *, one_by_one: int, last: Intake | None, holding: int) 
         return Window(min(CAUTION_PREFETCH, most), 10 * CAUTION_PREFETCH)
     if last.receipts.held:
         # Letters are being left: what is held must not use up the room for those that go.
-        return Window(most + (HELD_MAX if holding < MANY else HELD_MAX_LATE), None)
+        held_max = HELD_MAX if holding < MANY else HELD_MAX_LATE
+        return Window(min(2 * most + held_max, PREFETCH_MAX), None, held_max)
     return Window(most, None)
 
 
@@ -79,15 +86,17 @@ class Intake:
         "receipts",
     )
 
-    def __init__(self, channel: Channel, *, prefetch: int, turn_at: int | None, budget: int | None) -> None:
+    def __init__(
+        self, channel: Channel, *, prefetch: int, turn_at: int | None, held_max: int, budget: int | None
+    ) -> None:
         self.channel = channel
         self.prefetch = prefetch
-        self.receipts = Receipts(patience=max(1, prefetch // 4))
+        self.receipts = Receipts(patience=max(1, min(BUNCH, prefetch // 4)))
         self.highest_count = 0
         """The highest delivery count among the letters it saw."""
         self._turn_at = turn_at
-        # Half the window: the other half must be enough to keep letters coming.
-        self._held_max = max(1, prefetch // 2)
+        # At most half the window: the other half must be enough to keep letters coming.
+        self._held_max = max(1, min(held_max, prefetch // 2))
         self._most_acks = None if budget is None else max(0, budget - prefetch)
         self._consumer: str | None = None
         self._quiet_at = 0.0
@@ -106,7 +115,9 @@ class Intake:
     ) -> Intake:
         prefetch = shape.prefetch if budget is None else max(1, min(shape.prefetch, budget))
         channel = await connection.channel()
-        intake = cls(channel, prefetch=prefetch, turn_at=shape.turn_at, budget=budget)
+        intake = cls(
+            channel, prefetch=prefetch, turn_at=shape.turn_at, held_max=shape.held_max, budget=budget
+        )
         channel.on_closed = on_lost
         await channel.qos(prefetch)
         intake._consumer = await channel.consume(
@@ -134,12 +145,12 @@ class Intake:
             await self.channel.cancel(consumer)
             self._most_acks = None
 
-    def settle(self) -> int:
-        """Ack what may be acked now; returns how many letters that were."""
+    def settle(self, *, at_once: bool) -> int:
+        """Ack what may be acked now, `at_once` also singly; returns how many letters that were."""
         if self.channel.error is not None:
             return 0
         before = self.receipts.acked
-        acks = self.receipts.due(most=self._most_acks, at_once=self.retired)
+        acks = self.receipts.due(most=self._most_acks, at_once=at_once or self.retired)
         for tag, multiple in acks:
             self.channel.ack(tag, multiple=multiple)
         if len(acks) > 1:

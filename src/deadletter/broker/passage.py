@@ -180,7 +180,7 @@ class Passage:
             async with asyncio.timeout(TICK_S):
                 await self._wake.wait()
         except TimeoutError:
-            pass
+            self._settle(at_once=True)  # no confirmed letter waits for others longer than a tick
         self._wake.clear()
         if self._error is not None:
             raise self._error
@@ -352,10 +352,13 @@ class Passage:
             self._settling = True
             self._loop.call_soon(self._settle)
 
-    def _settle(self) -> None:
+    def _settle(self, *, at_once: bool = False) -> None:
         self._settling = False
-        for intake in self._intakes:
-            self.acked += intake.settle()
+        try:
+            for intake in self._intakes:
+                self.acked += intake.settle(at_once=at_once)
+        except WireError as error:
+            self._fail(error)
         if not self.under_way:
             self._wake.set()
 

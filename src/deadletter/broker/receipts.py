@@ -81,11 +81,9 @@ class Receipts:
             return []
         acks: list[Ack] = []
         room = self._in_a_row(room, acks)
-        if (
-            room > 0
-            and self._confirmed
-            and (at_once or len(self._confirmed) > self.patience or self._is_stuck())
-        ):
+        # Single acks go in bunches: one by one each would make the broker send one letter, in a packet of
+        # its own, and both sides would spend their time on packets.
+        if room > 0 and self._confirmed and (at_once or len(self._confirmed) > self.patience):
             for tag in sorted(self._confirmed)[:room]:
                 self._confirmed.remove(tag)
                 self._single.add(tag)
@@ -115,7 +113,3 @@ class Receipts:
             self.acked += taken
             acks.append(Ack(last, multiple=taken > 1))
         return room - taken
-
-    def _is_stuck(self) -> bool:
-        """Whether a held letter stands in front: no `multiple` will ever reach past it."""
-        return self._upto + 1 in self._held
