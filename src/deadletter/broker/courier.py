@@ -192,11 +192,11 @@ class Courier:
     async def _work(self, link: Link) -> Ended:
         """Passages on one link, until one of them ends well."""
         self._links += 1
-        taking = await link.connection("consume")
         while True:
             remaining = await self._remaining(link)
             if remaining == 0:
                 return Ended.COMPLETE
+            taking = await link.connection("consume")
             giving = await link.connection("publish")
             # With EXTERNAL the certificate names the user and we do not know the name.
             user = link.address.user if link.address.mechanism == "PLAIN" else ""

@@ -15,7 +15,7 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.receipts import Receipts
 from deadletter.broker.verdict import Terms
-from deadletter.errors import ConsumerCancelled, WireError
+from deadletter.errors import ConsumerCancelled, NotFound, WireError
 
 SCOUT: Final = 64
 """How many letters the first intake holds."""
@@ -178,10 +178,13 @@ async def see_back(connection: Connection, source: str, held: int) -> None:
     Not for long: others may take from it, and then they are never there all at once.
     """
     channel = await connection.channel()
-    for _ in range(BACK_LOOKS):
-        if (await channel.declare_queue(source, passive=True)).message_count >= held:
-            break
-        await asyncio.sleep(BACK_PAUSE_S)
+    try:
+        for _ in range(BACK_LOOKS):
+            if (await channel.declare_queue(source, passive=True)).message_count >= held:
+                break
+            await asyncio.sleep(BACK_PAUSE_S)
+    except NotFound:
+        return  # the queue was deleted meanwhile: there is nothing to wait for
     await channel.close()
 
 

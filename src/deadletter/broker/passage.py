@@ -396,5 +396,5 @@ class Passage:
             if held:
                 await see_back(self._taking, self._source, held)
         except WireError:
-            # The connection is gone, and with it our hold on the letters: the broker puts them back.
-            pass
+            # Without the connection we hold no letter: the broker puts them back.
+            self._taking.abort(ConnectionLost("letters could not be given back in good order"))
