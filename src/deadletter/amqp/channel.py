@@ -263,6 +263,15 @@ class Channel:
     async def select_confirms(self) -> None:
         await self._ask(requests.SELECT_CONFIRMS, replies.Done)
 
+    async def select_transactions(self) -> None:
+        """From here on acks and nacks count when they are committed, all of them together."""
+        await self._ask(requests.SELECT_TRANSACTIONS, replies.Done)
+
+    def commit(self) -> None:
+        """Make the acks and nacks since the last commit count, without waiting for the answer."""
+        self._check()
+        self._tell(requests.COMMIT)
+
     # -- shapes ------------------------------------------------------------------------------------------
     async def declare_queue(
         self,

@@ -343,4 +343,6 @@ _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
     CONFIRM_ACK: _confirm_ack,
     _key(60, 120): _confirm_nack,
     _key(85, 11): _done,
+    _key(90, 11): _done,
+    _key(90, 21): _done,
 }

@@ -67,6 +67,8 @@ CLOSE_CONNECTION_OK: Final = _method(10, 51)
 OPEN_CHANNEL: Final = _method(20, 10, b"\0")
 CLOSE_CHANNEL_OK: Final = _method(20, 41)
 SELECT_CONFIRMS: Final = _method(85, 10, b"\0")
+SELECT_TRANSACTIONS: Final = _method(90, 10)
+COMMIT: Final = _method(90, 20)
 
 
 def flow_ok(*, active: bool) -> bytes:

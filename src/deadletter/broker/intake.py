@@ -22,9 +22,11 @@ SCOUT: Final = 64
 CAUTION_COUNT: Final = 10
 """From this delivery count on few letters are held; RabbitMQ 4 destroys at 20 by default."""
 CAUTION_PREFETCH: Final = 20
-HELD_MAX: Final = 200
+HELD_MAX: Final = 100
 """An intake that holds this many letters back retires: a broker searches all unacked letters of a channel
 for each single ack."""
+ROOM: Final = 300
+"""How many letters may come beside those that are held back."""
 HELD_MAX_LATE: Final = 5000
 """The same once many intakes hold letters back, so that millions do not need more channels than there are."""
 MANY: Final = 1000
@@ -35,7 +37,7 @@ LINGER_S: Final = 0.3
 """How long a channel stays open after single acks. A quorum queue applies acks in batches of its own; those
 it has not passed on when the channel closes are forgotten, and the letters come back although they were
 acked (seen on 3.10: 40 of 2,571). Nothing in AMQP tells when they are through."""
-BACK_LOOKS: Final = 40
+BACK_S: Final = 2.0
 BACK_PAUSE_S: Final = 0.05
 HOLDING_S: Final = 5
 """With a rate, no more letters are held than go in this time: a broker takes a letter back that is held
@@ -50,6 +52,8 @@ class Window(NamedTuple):
     """After so many letters; None: not for that reason."""
     held_max: int = HELD_MAX
     """When so many are held back."""
+    together: bool = False
+    """Whether acks count in bunches, by transaction: see `HELD_MAX`."""
 
 
 def window(terms: Terms, *, one_by_one: int, last: Intake | None, holding: int) -> Window:
@@ -67,7 +71,7 @@ def window(terms: Terms, *, one_by_one: int, last: Intake | None, holding: int) 
     if last.receipts.held:
         # Letters are being left: what is held must not use up the room for those that go.
         held_max = HELD_MAX if holding < MANY else HELD_MAX_LATE
-        return Window(min(2 * most + held_max, PREFETCH_MAX), None, held_max)
+        return Window(min(min(ROOM, 2 * most) + held_max, PREFETCH_MAX), None, held_max, together=True)
     return Window(most, None)
 
 
@@ -76,67 +80,71 @@ class Intake:
 
     __slots__ = (
         "_consumer",
-        "_held_max",
         "_most_acks",
         "_quiet_at",
-        "_turn_at",
         "channel",
         "highest_count",
         "prefetch",
         "receipts",
+        "shape",
     )
 
-    def __init__(
-        self, channel: Channel, *, prefetch: int, turn_at: int | None, held_max: int, budget: int | None
-    ) -> None:
+    def __init__(self, channel: Channel, shape: Window) -> None:
         self.channel = channel
-        self.prefetch = prefetch
-        self.receipts = Receipts(patience=max(1, min(BUNCH, prefetch // 4)))
+        self.prefetch = shape.prefetch
+        self.receipts = Receipts(patience=max(1, min(BUNCH, shape.prefetch // 4)))
         self.highest_count = 0
         """The highest delivery count among the letters it saw."""
-        self._turn_at = turn_at
-        # At most half the window: the other half must be enough to keep letters coming.
-        self._held_max = max(1, min(held_max, prefetch // 2))
-        self._most_acks = None if budget is None else max(0, budget - prefetch)
+        self.shape = shape
+        self._most_acks: int | None = None
         self._consumer: str | None = None
         self._quiet_at = 0.0
         """When the single acks of this channel will be through."""
 
     @classmethod
     async def open(
-        cls,
-        connection: Connection,
-        source: str,
-        *,
-        shape: Window,
-        budget: int | None,
-        on_delivery: Callable[[Intake, Delivery], None],
-        on_lost: Callable[[WireError], None],
+        cls, connection: Connection, *, shape: Window, on_lost: Callable[[WireError], None]
     ) -> Intake:
-        prefetch = shape.prefetch if budget is None else max(1, min(shape.prefetch, budget))
+        """Make one ready; it takes nothing before `start`."""
         channel = await connection.channel()
-        intake = cls(
-            channel, prefetch=prefetch, turn_at=shape.turn_at, held_max=shape.held_max, budget=budget
-        )
         channel.on_closed = on_lost
-        await channel.qos(prefetch)
-        intake._consumer = await channel.consume(
+        if shape.together:
+            await channel.select_transactions()
+        await channel.qos(shape.prefetch)
+        return cls(channel, shape)
+
+    async def start(
+        self, source: str, on_delivery: Callable[[Intake, Delivery], None], *, budget: int | None
+    ) -> None:
+        """Take letters, at most `budget` of them."""
+        if budget is not None:
+            if budget < self.prefetch:
+                self.prefetch = max(1, budget)
+                await self.channel.qos(self.prefetch)
+            self._most_acks = max(0, budget - self.prefetch)
+        lost = self.channel.on_closed
+        self._consumer = await self.channel.consume(
             source,
-            lambda delivery: on_delivery(intake, delivery),
-            lambda: on_lost(ConsumerCancelled(source)),
+            lambda delivery: on_delivery(self, delivery),
+            lambda: lost(ConsumerCancelled(source)),
         )
-        return intake
 
     @property
     def done(self) -> bool:
         """Whether another intake should continue."""
-        if self._turn_at is not None and self.receipts.seen >= self._turn_at:
+        if self.shape.turn_at is not None and self.receipts.seen >= self.shape.turn_at:
             return True
-        return self.receipts.held >= self._held_max
+        # At most half the window: the other half must be enough to keep letters coming.
+        return self.receipts.held >= max(1, min(self.shape.held_max, self.prefetch // 2))
 
     @property
     def retired(self) -> bool:
         return self._consumer is None
+
+    def freeze(self) -> int:
+        """Ack no more until it is retired; returns how many letters can still come."""
+        self._most_acks = self.receipts.acked
+        return self.prefetch - self.receipts.unacked
 
     async def retire(self) -> None:
         """Take no more. What was handed out stays with this intake."""
@@ -153,6 +161,8 @@ class Intake:
         acks = self.receipts.due(most=self._most_acks, at_once=at_once or self.retired)
         for tag, multiple in acks:
             self.channel.ack(tag, multiple=multiple)
+        if acks and self.shape.together:
+            self.channel.commit()
         if len(acks) > 1:
             self._quiet_at = asyncio.get_running_loop().time() + LINGER_S
         return self.receipts.acked - before
@@ -165,10 +175,12 @@ class Intake:
     async def close(self) -> None:
         """Give back what is not acked, in one word, which costs less than hanging up; then close."""
         self.channel.on_closed = _ignore
-        if self.channel.error is None:
-            await asyncio.sleep(max(0.0, self._quiet_at - asyncio.get_running_loop().time()))
+        if self.channel.error is None and (wait_s := self._quiet_at - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(wait_s)
         if self.channel.error is None and self.receipts.unacked:
             self.channel.nack(0, multiple=True, requeue=True)
+            if self.shape.together:
+                self.channel.commit()
         await self.channel.close()
 
 
@@ -179,7 +191,8 @@ async def see_back(connection: Connection, source: str, held: int) -> None:
     """
     channel = await connection.channel()
     try:
-        for _ in range(BACK_LOOKS):
+        until = asyncio.get_running_loop().time() + BACK_S
+        while asyncio.get_running_loop().time() < until:
             if (await channel.declare_queue(source, passive=True)).message_count >= held:
                 break
             await asyncio.sleep(BACK_PAUSE_S)

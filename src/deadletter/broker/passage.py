@@ -22,7 +22,8 @@ from typing import Final, assert_never
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.flights import Outcome
-from deadletter.broker.intake import Intake, see_back, window
+from deadletter.broker.intake import Intake, see_back
+from deadletter.broker.intakes import Intakes
 from deadletter.broker.outlet import Cargo, Outlet, id_of
 from deadletter.broker.pace import Overdue, Pace
 from deadletter.broker.verdict import Ended, Failure, Leave, Send, Terms, Verdict
@@ -75,16 +76,21 @@ class Passage:
         self._budget = budget
         self._terms = terms
         self._number_from = number_from
-        self._one_by_one = one_by_one
         self._refused = refused or {}
         self._deadline = deadline
         self._on_tick = on_tick
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._intakes: list[Intake] = []
-        """The present one last; before it those with letters still in the air."""
-        self._holding: list[Intake] = []
-        """Retired, everything settled, letters held back until the end."""
+        self._intakes = Intakes(
+            taking,
+            source,
+            terms=terms,
+            budget=budget,
+            one_by_one=one_by_one,
+            seen=lambda: self.seen,
+            on_delivery=self._on_delivery,
+            on_lost=self._fail,
+        )
         self._outlet: Outlet | None = None
         self._error: Exception | None = None
         self._closing = False
@@ -137,7 +143,7 @@ class Passage:
                 on_lost=self._fail,
             )
             self._giving.on_pressure.append(self._balance)
-            await self._open_intake()
+            await self._intakes.begin()
             ended = await self._flow()
             await self._land()
             return ended
@@ -161,12 +167,13 @@ class Passage:
                 ended = await self._is_dry(now)
                 if ended is not None:
                     return ended
-            await self._turn()
+            await self._intakes.turn(calm=not self._giving.congested)
 
     async def _land(self) -> None:
         """Take no more, and wait for everything in the air."""
         self._closing = True
-        await self._retire(self._intakes[-1])
+        await self._intakes.retire()
+        self._settle_soon()
         while self.under_way:
             await self._rest()
         # What failed is no longer in the air either: an end without this look would call it complete.
@@ -213,49 +220,10 @@ class Passage:
         """Whether the source has nothing more for us although less came than was expected."""
         if self.under_way or self._waiting or now - self._delivered_at < IDLE_S:
             return None
-        ready = (await self._intakes[-1].channel.declare_queue(self._source, passive=True)).message_count
+        ready = (await self._intakes.present.channel.declare_queue(self._source, passive=True)).message_count
         if ready == 0 and self.seen == self._seen_before:
             return Ended.EMPTY
         return Ended.STALLED if now - self._delivered_at > STALLED_S else None
-
-    # -- intakes -----------------------------------------------------------------------------------------
-    async def _open_intake(self) -> None:
-        shape = window(
-            self._terms,
-            one_by_one=self._one_by_one - self.seen,
-            last=self._intakes[-1] if self._intakes else None,
-            holding=len(self._holding),
-        )
-        intake = await Intake.open(
-            self._taking,
-            self._source,
-            shape=shape,
-            budget=None if self._budget is None else self._budget - self.seen,
-            on_delivery=self._on_delivery,
-            on_lost=self._fail,
-        )
-        self._intakes.append(intake)
-
-    async def _turn(self) -> None:
-        """Let another intake continue, where the present one has done its part."""
-        intake = self._intakes[-1]
-        # Not while the other side is congested: the broker's answer would wait behind its deliveries.
-        if intake.done and not self._giving.congested:
-            await self._retire(intake)
-            if self._budget is None or self.seen < self._budget:
-                await self._open_intake()
-        for earlier in self._intakes[:-1]:
-            if earlier.finished:
-                self._intakes.remove(earlier)
-                await earlier.close()
-            elif earlier.receipts.seal():
-                self._intakes.remove(earlier)
-                self._holding.append(earlier)
-
-    async def _retire(self, intake: Intake) -> None:
-        self._taking.resume_reading()  # else the broker's answer would not be heard
-        await intake.retire()
-        self._settle_soon()
 
     # -- letters in --------------------------------------------------------------------------------------
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
@@ -355,8 +323,7 @@ class Passage:
     def _settle(self, *, at_once: bool = False) -> None:
         self._settling = False
         try:
-            for intake in self._intakes:
-                self.acked += intake.settle(at_once=at_once)
+            self.acked += self._intakes.settle(at_once=at_once)
         except WireError as error:
             self._fail(error)
         if not self.under_way:
@@ -385,12 +352,9 @@ class Passage:
         self._closing = True
         self._balance()
         try:
-            for intake in self._intakes:
-                await intake.retire()
+            await self._intakes.retire()
             self._settle()
-            held = sum(intake.receipts.unacked for intake in (*self._holding, *self._intakes))
-            for intake in (*self._holding, *self._intakes):
-                await intake.close()
+            held = await self._intakes.give_back()
             if self._outlet is not None:
                 await self._outlet.close()
             if held:

@@ -174,6 +174,19 @@ class NamedHeader:
 CountBy = FirstEntry | ByReason | ByQueue | SumOfAll | OwnAttempt | NamedHeader
 
 
+def counted_in(by: CountBy) -> tuple[str, ...]:
+    """The headers this strategy counts in: `count_deaths` needs no others."""
+    match by:
+        case OwnAttempt():
+            return (names.ATTEMPT,)
+        case NamedHeader(header=header):
+            return (header,)
+        case FirstEntry() | ByReason() | ByQueue() | SumOfAll():
+            return (X_DEATH, names.DEATHS)
+        case _:
+            assert_never(by)
+
+
 def count_deaths(history: History, headers: Mapping[str, object], by: CountBy) -> int:
     """The raw count by this strategy; 0 when nothing says otherwise. Deaths in queues of ours never count.
 

@@ -24,7 +24,7 @@ from deadletter.broker.management import list_queues
 from deadletter.broker.session import Connected, Link, supervise
 from deadletter.core import looking, names
 from deadletter.core.capture import Mapping as Names
-from deadletter.core.deaths import CountBy, NamedHeader, count_deaths, read_history
+from deadletter.core.deaths import CountBy, count_deaths, counted_in, read_history
 from deadletter.core.looking import LookCost
 from deadletter.core.table import Value
 from deadletter.errors import DeadletterError, NotFound, QueueMissing, UsageError
@@ -217,10 +217,7 @@ class _Judge:
         self._move = Send(routing_key=target, deaths=Deaths.KEEP)
         self._renew = Send(routing_key=queue, deaths=Deaths.KEEP)
         self._leave = Leave()
-        wanted = {names.X_DEATH, names.DEATHS, names.ATTEMPT}
-        if isinstance(wish.count_by, NamedHeader):
-            wanted.add(wish.count_by.header)
-        self._wanted = frozenset(name.encode() for name in wanted)
+        self._wanted = frozenset(name.encode() for name in counted_in(wish.count_by))
 
     def hear(self, event: courier.Event) -> None:
         """After a lost connection everything is looked at again, and counted again."""

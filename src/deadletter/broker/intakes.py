@@ -1,0 +1,142 @@
+"""The intakes of one passage: they follow each other, one takes at a time, and all hold until the end.
+
+The first one is a scout that takes few letters and looks at their delivery counts: if we should crash, every
+letter we hold pays with a delivery, and a queue with a delivery limit throws it away when it has none left.
+So where counts are high only few are held at a time. Later intakes take the full window.
+
+While letters are left, an intake retires after a few hundred of them (`intake` says why), so hundreds may
+follow each other. Its successor is made ready while it still takes, and begins before it ends: nothing waits
+for the questions that a change costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from deadletter.amqp.channel import Delivery
+from deadletter.amqp.connection import Connection
+from deadletter.broker.intake import Intake, Window, window
+from deadletter.broker.verdict import Terms
+from deadletter.errors import WireError
+
+
+class Intakes:
+    """Made for one passage; `begin`, `turn` as often as you like, `retire`, `give_back`."""
+
+    def __init__(
+        self,
+        taking: Connection,
+        source: str,
+        *,
+        terms: Terms,
+        budget: int | None,
+        one_by_one: int,
+        seen: Callable[[], int],
+        on_delivery: Callable[[Intake, Delivery], None],
+        on_lost: Callable[[WireError], None],
+    ) -> None:
+        self._taking = taking
+        self._source = source
+        self._terms = terms
+        self._budget = budget
+        self._one_by_one = one_by_one
+        self._seen = seen
+        self._on_delivery = on_delivery
+        self._on_lost = on_lost
+        self._row: list[Intake] = []
+        """The present one last; before it those with letters still in the air."""
+        self._holding: list[Intake] = []
+        """Retired, everything settled, letters held back until the end."""
+        self._next: asyncio.Task[Intake] | None = None
+        """The successor, not taking yet."""
+
+    @property
+    def present(self) -> Intake:
+        return self._row[-1]
+
+    async def begin(self) -> None:
+        """The first one."""
+        await self._start(await self._prepare(None), self._left_over())
+
+    async def turn(self, *, calm: bool) -> None:
+        """Let another intake continue where the present one has done its part.
+
+        Not unless it is `calm`: the broker's answers would wait behind its deliveries.
+        """
+        present = self.present
+        if present.done and calm:
+            self._taking.resume_reading()  # else the broker's answers would not be heard
+            await self._replace(present)
+        elif present.receipts.held and self._next is None:
+            self._next = asyncio.create_task(self._prepare(present))
+        for earlier in self._row[:-1]:
+            if earlier.finished:
+                self._row.remove(earlier)
+                await earlier.close()
+            elif earlier.receipts.seal():
+                self._row.remove(earlier)
+                self._holding.append(earlier)
+
+    async def retire(self) -> None:
+        """Take no more."""
+        self._taking.resume_reading()  # else the broker's answer would not be heard
+        for intake in self._row:
+            await intake.retire()
+
+    def settle(self, *, at_once: bool) -> int:
+        """Ack what may be acked now; returns how many letters that were."""
+        return sum(intake.settle(at_once=at_once) for intake in self._row)
+
+    async def give_back(self) -> int:
+        """Give back what is not acked, all together; returns how many letters that were.
+
+        One after the other, each channel would wait for an answer of its own.
+        """
+        if self._next is not None:
+            self._next.cancel()
+            with suppress(asyncio.CancelledError, WireError):
+                await self._next
+        every = (*self._holding, *self._row)
+        held = sum(intake.receipts.unacked for intake in every)
+        await asyncio.gather(*(intake.close() for intake in every))
+        return held
+
+    # -- one after the other -----------------------------------------------------------------------------
+    def _left_over(self, promised: int = 0) -> int | None:
+        return None if self._budget is None else self._budget - self._seen() - promised
+
+    def _window(self, last: Intake | None) -> Window:
+        singly = self._one_by_one - self._seen()
+        return window(self._terms, one_by_one=singly, last=last, holding=len(self._holding))
+
+    async def _prepare(self, last: Intake | None) -> Intake:
+        return await Intake.open(self._taking, shape=self._window(last), on_lost=self._on_lost)
+
+    async def _successor(self, present: Intake) -> Intake:
+        if self._next is not None:
+            ready, self._next = await self._next, None
+            if ready.shape == self._window(present):
+                return ready
+            await ready.close()  # what was seen since asks for another window
+        return await self._prepare(present)
+
+    async def _start(self, intake: Intake, budget: int | None) -> None:
+        self._row.append(intake)
+        await intake.start(self._source, self._on_delivery, budget=budget)
+
+    async def _replace(self, present: Intake) -> None:
+        successor = await self._successor(present)
+        # Begun before the present one ends, so that letters keep coming; near the end of the budget after it,
+        # or more would come than was asked for.
+        budget = self._left_over(promised=present.freeze())
+        if budget is None or budget > successor.prefetch:
+            await self._start(successor, budget)
+            await present.retire()
+            return
+        await present.retire()
+        if (budget := self._left_over()) is None or budget > 0:
+            await self._start(successor, budget)
+        else:
+            await successor.close()

@@ -1,0 +1,80 @@
+"""What every rule looks at: a topology, and the questions about it that several rules ask."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from deadletter.core import names
+from deadletter.core.finding import Finding, Harm
+from deadletter.core.routing import Router
+from deadletter.core.topology import Queue, Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One vhost under examination. Not slotted: what it finds out it keeps."""
+
+    topology: Topology
+    now_ms: int
+    """The time, for ages."""
+    watched: frozenset[str] | None = None
+    """The dead letter queues somebody takes care of, as far as the configuration says; None: not known."""
+    router: Router = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "router", Router(self.topology))
+
+    @property
+    def version(self) -> str:
+        return self.topology.version
+
+    @cached_property
+    def dying_into(self) -> dict[str, tuple[Queue, ...]]:
+        """By queue, those whose letters die into it."""
+        found: dict[str, list[Queue]] = defaultdict(list)
+        for queue in self.topology.queues.values():
+            for target in self.router.dead_letter_queues(queue):
+                found[target].append(queue)
+        return {name: tuple(sources) for name, sources in found.items()}
+
+    def is_delay(self, queue: Queue) -> bool:
+        """Whether letters only wait there: they expire towards somewhere else."""
+        return (
+            queue.dead_letter_exchange is not None and queue.ttl_ms is not None and not _has_consumers(queue)
+        )
+
+    def is_dlq(self, queue: Queue) -> bool:
+        """Whether it is where dead letters end: others die into it, and it is no delay on their way back."""
+        if queue.name == names.PREFIX + "parked":
+            return True
+        sources = self.dying_into.get(queue.name, ())
+        return not self.is_delay(queue) and any(
+            source.name != queue.name and not self.is_delay(source) for source in sources
+        )
+
+
+Check: TypeAlias = Callable[[Case], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One way in which a shape goes wrong."""
+
+    id: str
+    """Lower case words with dashes; what `--ignore` takes, and part of the public interface."""
+    harm: Harm
+    summary: str
+    """One line: what is wrong."""
+    why: str
+    """A few sentences: what happens then, and on which versions."""
+    live: bool = False
+    """Whether it needs a live broker; such a rule finds nothing in a file."""
+    check: Check
+
+
+def _has_consumers(queue: Queue) -> bool:
+    return queue.state is not None and bool(queue.state.consumers)
