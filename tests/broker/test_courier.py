@@ -243,6 +243,27 @@ def test_a_limit_takes_that_many_and_does_not_touch_the_rest(vhost: Vhost, kind:
     assert not any(p.redelivered for p in left), "a letter beyond the limit was taken and put back"
 
 
+@KINDS
+@pytest.mark.parametrize("limit", [700, 2500])
+def test_a_limit_holds_while_one_intake_follows_the_other(vhost: Vhost, kind: str, limit: int) -> None:
+    """Letters that are left make intakes retire early, and the next begins before the last has ended."""
+    postbox.declare(vhost.url, "source", "target", kind=kind)
+    postbox.fill(vhost.url, "source", [b"%d" % n for n in range(4000)], dead=False)
+    seen: Counter[bytes] = Counter()
+
+    def decide(letter: Letter) -> Verdict:
+        seen[letter.body] += 1
+        return TO_TARGET if int(letter.body) % 2 else Leave()
+
+    tally = go(vhost, decide, bounds=Bounds(count=limit))
+    assert (tally.moved, tally.left, tally.ended) == (limit // 2, limit // 2, Ended.COMPLETE)
+    assert (len(seen), set(seen.values())) == (limit, {1})
+    left = postbox.drain(vhost.url, "source", expect=4000 - limit // 2)
+    beyond = [p for p in left if int(p.body) >= limit]
+    assert len(beyond) == 4000 - limit
+    assert not any(p.redelivered for p in beyond), "a letter beyond the limit was taken and put back"
+
+
 def test_letters_that_come_later_are_not_chased(vhost: Vhost) -> None:
     """From a queue to itself by another name: without the depth at the start it would never end."""
     postbox.declare(vhost.url, "source", kind="classic")

@@ -31,9 +31,7 @@ def test_the_index_finds_what_meets(bound: list[str], asked: str) -> None:
     index: KeyIndex[int] = KeyIndex()
     for number, text in enumerate(bound):
         index.add(Keys(text, pattern=True), number)
-    expected = [
-        n for n, text in enumerate(bound) if Keys(asked, pattern=True).meet(Keys(text, pattern=True))
-    ]
+    expected = [n for n, text in enumerate(bound) if Keys(asked, pattern=True).meet(Keys(text, pattern=True))]
     assert sorted(index.meeting(Keys(asked, pattern=True))) == expected
     assert sorted(index.meeting(ANY_KEY)) == list(range(len(bound)))
 

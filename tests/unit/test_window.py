@@ -5,7 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from deadletter.broker.intake import CAUTION_COUNT, CAUTION_PREFETCH, HELD_MAX, SCOUT, Intake, Window, window
+from deadletter.broker.intake import (
+    CAUTION_COUNT,
+    CAUTION_PREFETCH,
+    HELD_MAX,
+    ROOM,
+    SCOUT,
+    Intake,
+    Window,
+    window,
+)
 from deadletter.broker.verdict import Terms
 
 
@@ -42,7 +51,8 @@ def test_a_rate_holds_no_more_than_it_moves_soon() -> None:
 
 def test_what_is_held_does_not_use_up_the_window() -> None:
     early = window(Terms(), one_by_one=0, last=after(held=3), holding=1)
-    assert (early.prefetch - early.held_max, early.held_max) == (2000, HELD_MAX)
+    assert (early.prefetch - early.held_max, early.held_max) == (ROOM, HELD_MAX)
+    assert early.together
     late = window(Terms(), one_by_one=0, last=after(held=3), holding=5000)
     assert late.held_max > HELD_MAX
     assert late.prefetch <= 65535

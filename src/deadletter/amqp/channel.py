@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from deadletter.amqp import replies, requests
+from deadletter.amqp.deliveries import Consumer, Delivery, Returned
 from deadletter.amqp.frames import BODY, HEADER, METHOD, content_frames, content_header, method_frame
 from deadletter.core.message import Message
 from deadletter.core.table import Value
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from deadletter.amqp.connection import Connection
     from deadletter.amqp.replies import Reply
 
+__all__ = ["Channel", "Consumer", "Delivery", "Returned"]
+
 BODY_MAX_BYTES: Final = 512 * 1024 * 1024
 """The most RabbitMQ can be configured to take in one message."""
 ANSWER_TIMEOUT_S: Final = 60.0
@@ -34,33 +37,6 @@ _FRAMING_BYTES: Final = 64
 """About what the frames of a publish weigh beside properties and body."""
 _R = TypeVar("_R", bound="Reply")
 _NO_ARGUMENTS: Final[Mapping[str, Value]] = {}
-
-
-class Delivery(NamedTuple):
-    """A message the broker handed us, to be acked or given back by its tag."""
-
-    tag: int
-    redelivered: bool
-    exchange: bytes
-    routing_key: bytes
-    message: Message
-
-
-class Returned(NamedTuple):
-    """A mandatory message that reached no queue."""
-
-    code: int
-    text: str
-    exchange: bytes
-    routing_key: bytes
-    message: Message
-
-
-class Consumer(NamedTuple):
-    queue: str
-    on_delivery: Callable[[Delivery], None]
-    on_cancel: Callable[[], None]
-    """The broker ended this consumer: what was unacked on it is no longer ours."""
 
 
 class Channel:
@@ -133,7 +109,7 @@ class Channel:
         if type(method) is replies.Deliver:  # by far the most frequent; a match would ask for it last
             consumer_tag, tag, redelivered, exchange, routing_key = method
             consumer = self._consumers.get(consumer_tag)
-            # No such consumer: it was cancelled and this was on its way. It stays unacked and goes back to
+            # No such consumer: the broker ended it and this was on its way. It stays unacked and goes back to
             # its queue when the channel closes.
             if consumer is not None:
                 consumer.on_delivery(
@@ -252,6 +228,7 @@ class Channel:
         """Close the channel; unacked deliveries go back to their queues. Does nothing on a closed one."""
         if self.error is None:
             self._said_goodbye = True
+            self._consumers.clear()  # what still comes goes back
             await self._ask(requests.close_channel(), replies.CloseChannelOk)
 
     def abandon(self) -> None:
@@ -353,9 +330,11 @@ class Channel:
         return tag
 
     async def cancel(self, tag: str) -> None:
-        """End a consumer. What it was already handed stays ours to ack or give back."""
+        """End a consumer. What it was already handed stays ours to ack or give back.
+
+        Its last deliveries may follow the broker's answer, so the consumer goes on being told.
+        """
         await self._ask(requests.cancel(tag), replies.CancelOk)
-        self._consumers.pop(tag.encode(), None)
 
     async def get(self, queue: str) -> Delivery | None:
         answer = await self._ask_any(requests.get(queue))

@@ -24,7 +24,7 @@ CAUTION_COUNT: Final = 10
 CAUTION_PREFETCH: Final = 20
 HELD_MAX: Final = 100
 """An intake that holds this many letters back retires: a broker searches all unacked letters of a channel
-for each single ack."""
+for each single ack. Such an intake acks in transactions: see docs/design/the-safe-move.md."""
 ROOM: Final = 300
 """How many letters may come beside those that are held back."""
 HELD_MAX_LATE: Final = 5000
@@ -37,6 +37,7 @@ LINGER_S: Final = 0.3
 """How long a channel stays open after single acks. A quorum queue applies acks in batches of its own; those
 it has not passed on when the channel closes are forgotten, and the letters come back although they were
 acked (seen on 3.10: 40 of 2,571). Nothing in AMQP tells when they are through."""
+QUIET_S: Final = 0.05
 BACK_S: Final = 2.0
 BACK_PAUSE_S: Final = 0.05
 HOLDING_S: Final = 5
@@ -53,7 +54,7 @@ class Window(NamedTuple):
     held_max: int = HELD_MAX
     """When so many are held back."""
     together: bool = False
-    """Whether acks count in bunches, by transaction: see `HELD_MAX`."""
+    """Whether acks reach the queue together, by transaction."""
 
 
 def window(terms: Terms, *, one_by_one: int, last: Intake | None, holding: int) -> Window:
@@ -149,9 +150,22 @@ class Intake:
     async def retire(self) -> None:
         """Take no more. What was handed out stays with this intake."""
         if self._consumer is not None and self.channel.error is None:
-            consumer, self._consumer = self._consumer, None
-            await self.channel.cancel(consumer)
+            # No commit while this is asked: the queue answers a cancel, the channel a commit, and the
+            # answers change places.
+            self.freeze()
+            await self._full_or_quiet()
+            if self.channel.error is None:
+                await self.channel.cancel(self._consumer)
+            self._consumer = None
             self._most_acks = None
+
+    async def _full_or_quiet(self) -> None:
+        """Until what the last acks made room for is here. A quorum queue sends it late, even after it has
+        answered a cancel (seen on 3.10.8), and then nobody would look at it in this passage."""
+        seen = -1
+        while seen != self.receipts.seen and self.receipts.unacked < self.prefetch:
+            seen = self.receipts.seen
+            await asyncio.sleep(QUIET_S)
 
     def settle(self, *, at_once: bool) -> int:
         """Ack what may be acked now, `at_once` also singly; returns how many letters that were."""

@@ -14,12 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.intake import Intake, Window, window
 from deadletter.broker.verdict import Terms
+from deadletter.core import message, names, table
 from deadletter.errors import WireError
+
+MANY_TO_CLOSE: Final = 20
+DELIVERY_COUNTS: Final = frozenset(name.encode() for name in names.DELIVERY_COUNTS)
 
 
 class Intakes:
@@ -98,10 +103,33 @@ class Intakes:
             self._next.cancel()
             with suppress(asyncio.CancelledError, WireError):
                 await self._next
-        every = (*self._holding, *self._row)
+        every = [*self._holding, *self._row]
         held = sum(intake.receipts.unacked for intake in every)
+        if len(every) > MANY_TO_CLOSE:
+            first = every.pop(0)
+            await first.close()
+            if first.receipts.unacked and await self._is_classic():
+                every.reverse()
         await asyncio.gather(*(intake.close() for intake in every))
         return held
+
+    async def _is_classic(self) -> bool:
+        """Whether the source is a classic queue, told by a letter that just went back to it.
+
+        It matters for many: a classic queue walks from its head to where a letter belongs, so the last must
+        go back first (a million in the other order took it longer than twenty minutes); a quorum queue
+        puts letters in the order in which they come back. AMQP does not tell a queue's type, but what a
+        quorum queue delivers again carries a count.
+        """
+        channel = await self._taking.channel()
+        back = await channel.get(self._source)
+        classic = False
+        if back is not None:
+            counts = table.find(message.header_table(back.message.properties), DELIVERY_COUNTS)
+            classic = back.redelivered and not counts
+            channel.nack(back.tag, requeue=True)
+        await channel.close()
+        return classic
 
     # -- one after the other -----------------------------------------------------------------------------
     def _left_over(self, promised: int = 0) -> int | None:

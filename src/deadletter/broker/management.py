@@ -1,13 +1,15 @@
-"""The management API, as far as we need it: which queues there are.
+"""The management API, as far as we need it. Asked only where AMQP has no answer.
 
-Asked only where AMQP has no answer. The default address is the AMQP host, port 15672, the same user; with TLS
-on the AMQP side https and port 15671.
+The default address is the AMQP host, port 15672, the same user; with TLS on the AMQP side https and port
+15671. Everything here speaks of the one vhost that the AMQP address names.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
@@ -47,49 +49,119 @@ def api_of(address: Address, given: str | None) -> tuple[str, str, str]:
     return base, parts.username or address.user, parts.password or address.password
 
 
-async def list_queues(address: Address, api: str | None) -> list[QueueInfo]:
-    """Every queue of the vhost. Raises ManagementRefused that says what to do."""
+class Management:
+    """A conversation with the API; made by `management`. `need` says what it is needed for."""
+
+    def __init__(self, client: httpx.AsyncClient, base: str, user: str, vhost: str, need: str) -> None:
+        self._client = client
+        self._base = base
+        self._user = user
+        self._vhost = vhost
+        self._need = need
+
+    async def get(self, what: str, *, in_vhost: bool = True, **params: str | int) -> Any:
+        """`what` as the API tells it; of our vhost unless said otherwise."""
+        return self._json(await self._ask("GET", self._path(what, in_vhost=in_vhost), params=params))
+
+    async def get_if_allowed(self, what: str, *, below: str = "") -> Any | None:
+        """What not everybody may know; None for those who may not. `below` is what follows the vhost."""
+        path = self._path(what, in_vhost=True) + (f"/{below}" if below else "")
+        answer = await self._send("GET", path)
+        return None if answer.status_code in (401, 403) else self._json(self._checked(answer))
+
+    async def every(self, what: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Every item of a long list, page by page."""
+        page = pages = 1
+        while page <= pages:
+            told = await self.get(what, page=page, page_size=PAGE, columns=columns)
+            try:
+                pages, items = int(told["page_count"]), list(told["items"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._strange(error) from error
+            for item in items:
+                yield item
+            page += 1
+
+    async def put(self, what: str, name: str, content: Mapping[str, object]) -> None:
+        """Make or change something of our vhost."""
+        path = f"{self._path(what, in_vhost=True)}/{quote(name, safe='')}"
+        await self._ask("PUT", path, json=content)
+
+    def _path(self, what: str, *, in_vhost: bool) -> str:
+        return f"{what}/{quote(self._vhost, safe='')}" if in_vhost else what
+
+    async def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return self._checked(await self._send(method, path, **options))
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            return await self._client.request(method, f"{self._base}/{path}", **options)
+        except httpx.HTTPError as error:
+            raise self._strange(error) from error
+
+    def _checked(self, answer: httpx.Response) -> httpx.Response:
+        if not answer.is_success:
+            raise ManagementRefused(self._refusal(answer))
+        return answer
+
+    def _json(self, answer: httpx.Response) -> Any:
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise self._strange(error) from error
+
+    def _strange(self, error: Exception) -> ManagementRefused:
+        return ManagementRefused(
+            f"the management API at {self._base} does not answer as it should "
+            f"({type(error).__name__}: {error}); {self._need}"
+        )
+
+    def _refusal(self, answer: httpx.Response) -> str:
+        code = answer.status_code
+        if code in (401, 403):
+            return (
+                f"the management API at {self._base} refuses user {self._user!r} ({code}); it needs the tag "
+                f"'management' (to set policies 'policymaker') and access to vhost {self._vhost!r}: "
+                f"rabbitmqctl set_user_tags {self._user} management"
+            )
+        return (
+            f"the management API at {self._base} answered {code} for vhost {self._vhost!r}{_reason(answer)}"
+        )
+
+
+def _reason(answer: httpx.Response) -> str:
+    """What the API itself says about a refusal."""
+    try:
+        told = answer.json()
+    except ValueError:
+        return ""
+    reason = told.get("reason") if isinstance(told, dict) else None
+    return f": {reason}" if isinstance(reason, str) else ""
+
+
+@asynccontextmanager
+async def management(address: Address, api: str | None, *, need: str) -> AsyncIterator[Management]:
+    """Talk to the management API of the broker at `address`. Raises ManagementRefused."""
     base, user, password = api_of(address, api)
     verify = address.tls.verify if address.tls is not None else True
     ca_file = address.tls.ca_file if address.tls is not None else None
-    url = f"{base}/queues/{quote(address.vhost, safe='')}"
-    found: list[QueueInfo] = []
-    try:
-        async with httpx.AsyncClient(
-            auth=(user, password),
-            timeout=TIMEOUT_S,
-            verify=str(ca_file) if ca_file is not None and verify else verify,
-        ) as client:
-            page = pages = 1
-            while page <= pages:
-                answer = await client.get(
-                    url,
-                    params={"page": page, "page_size": PAGE, "columns": "name,type,exclusive,arguments"},
-                )
-                if answer.status_code != httpx.codes.OK:
-                    raise ManagementRefused(_refusal(base, answer.status_code, user, address.vhost))
-                told = answer.json()
-                pages = int(told["page_count"])
-                found += [_queue(item) for item in told["items"]]
-                page += 1
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        raise ManagementRefused(
-            f"the management API at {base} does not answer as it should ({type(error).__name__}: {error}); "
-            "a pattern needs it to know the queues: give its address (DLQ_API, --api), or name one queue"
-        ) from error
-    return found
+    async with httpx.AsyncClient(
+        auth=(user, password),
+        timeout=TIMEOUT_S,
+        verify=str(ca_file) if ca_file is not None and verify else verify,
+    ) as client:
+        yield Management(client, base, user, address.vhost, need)
 
 
-def _queue(item: dict[str, object]) -> QueueInfo:
-    return QueueInfo(
-        name=str(item["name"]), type=str(item.get("type", "classic")), exclusive=bool(item.get("exclusive"))
-    )
-
-
-def _refusal(base: str, code: int, user: str, vhost: str) -> str:
-    if code in (401, 403):
-        return (
-            f"the management API at {base} refuses user {user!r} ({code}); it needs the tag 'management' "
-            f"and access to vhost {vhost!r}: rabbitmqctl set_user_tags {user} management"
-        )
-    return f"the management API at {base} answered {code} for vhost {vhost!r}"
+async def list_queues(address: Address, api: str | None) -> list[QueueInfo]:
+    """Every queue of the vhost. Raises ManagementRefused that says what to do."""
+    need = "a pattern needs it to know the queues: give its address (DLQ_API, --api), or name one queue"
+    async with management(address, api, need=need) as asked:
+        return [
+            QueueInfo(
+                name=str(item["name"]),
+                type=str(item.get("type", "classic")),
+                exclusive=bool(item.get("exclusive")),
+            )
+            async for item in asked.every("queues", "name,type,exclusive,arguments")
+        ]

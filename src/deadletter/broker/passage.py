@@ -6,10 +6,7 @@ stored, and only then is it acked at its source. What is left, or failed, stays 
 ends and is then given back in one word. Whatever happens in between (a return, a refusal, a lost
 connection, a crash), a letter that was not confirmed was not acked: it is still in its source.
 
-Intakes follow each other. The first one is a scout that takes few letters and looks at their delivery
-counts: if we should crash, every letter we hold pays with a delivery, and a queue with a delivery limit
-throws it away when it has none left. So where counts are high only few are held at a time. Later intakes
-take the full window. See `intake`.
+How the intakes follow each other: `intakes`.
 """
 
 from __future__ import annotations
@@ -228,7 +225,7 @@ class Passage:
     # -- letters in --------------------------------------------------------------------------------------
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
         intake.receipts.take(delivery.tag)
-        if self._closing or self._error is not None:
+        if self._closing or self._error is not None or intake.receipts.sealed:
             return  # unsettled: it is given back
         self.seen += 1
         if self._pace is None:

@@ -39,6 +39,11 @@ class Receipts:
         return self._sealed or len(self._held)
 
     @property
+    def sealed(self) -> bool:
+        """Whether it is only a number any more: what comes now can only be given back."""
+        return self._sealed > 0
+
+    @property
     def unsettled(self) -> int:
         """How many are neither acked nor confirmed nor held."""
         return self.seen - self.acked - len(self._confirmed) - self.held

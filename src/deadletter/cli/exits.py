@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from deadletter.errors import CannotConnect, ConnectionLost, DeadletterError, UsageError
+from deadletter.errors import CannotConnect, ConnectionLost, DeadletterError, ManagementRefused, UsageError
 
 
 class Exit(IntEnum):
@@ -19,6 +19,7 @@ _CODES: Final[tuple[tuple[type[DeadletterError], Exit], ...]] = (
     (UsageError, Exit.USAGE),
     (CannotConnect, Exit.UNREACHABLE),
     (ConnectionLost, Exit.UNREACHABLE),
+    (ManagementRefused, Exit.UNREACHABLE),
 )
 
 

@@ -12,8 +12,10 @@ from typing import Annotated
 import typer
 
 from deadletter import __version__
+from deadletter.cli import config_commands, policy_commands, topology_commands
 from deadletter.cli.exits import Exit, exit_for
-from deadletter.errors import DeadletterError, UsageError
+from deadletter.cli.options import ApiOption, ConfigFile, Json, UrlOption
+from deadletter.errors import DeadletterError
 
 app = typer.Typer(
     name="dlq",
@@ -25,33 +27,6 @@ app = typer.Typer(
     add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Settings file, TOML or YAML (environment: DLQ_CONFIG; else ./deadletter.toml, then "
-        "~/.config/deadletter/deadletter.toml).",
-    ),
-]
-UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="Broker: amqp://user:password@host:5672/vhost (amqps:// for TLS, %2F for a slash in the vhost); "
-        "several hosts of one cluster separated by commas (environment: DLQ_URL).",
-    ),
-]
-ApiOption = Annotated[
-    str | None,
-    typer.Option("--api", metavar="URL", help="URL of the management API (environment: DLQ_API)."),
-]
-StoreOption = Annotated[
-    str | None, typer.Option("--store", metavar="URL", help="URL of the store (environment: DLQ_STORE).")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def _version(wanted: bool) -> None:
@@ -218,6 +193,59 @@ def peek(
     )
 
 
+@app.command(short_help="Find where letters can be lost, multiplied or stuck here.")
+def doctor(
+    definitions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Examine exported definitions (rabbitmqctl export_definitions), offline."
+        ),
+    ] = None,
+    vhost: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --definitions: this vhost only (all).")
+    ] = None,
+    broker_version: Annotated[
+        str | None,
+        typer.Option(metavar="4.3.6", help="With --definitions: as it would be on this RabbitMQ."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Leave this rule out; may be repeated, or several with commas."),
+    ] = None,
+    at_least: Annotated[
+        str, typer.Option(metavar="error|warning|note", help="Show findings of this severity or worse.")
+    ] = "note",
+    form: Annotated[
+        str, typer.Option("--format", metavar="text|json|sarif", help="How to print the findings.")
+    ] = "text",
+    rules: Annotated[bool, typer.Option("--rules", help="Explain every rule, and examine nothing.")] = False,
+    config: ConfigFile = None,
+    url: UrlOption = None,
+    api: ApiOption = None,
+    as_json: Json = False,
+) -> None:
+    """Examine exchanges, queues, bindings and policies: where can a letter be lost, multiplied, stuck, spun?
+
+    Each finding shows the path as a witness, why it hurts, and the fix. Reads the management API (changes
+    nothing) or a definitions file. Exit codes: 0 clean, 1 findings, 2 usage, 3 cannot reach.
+    """
+    from deadletter.cli import doctor as command
+
+    if rules:
+        raise typer.Exit(command.list_rules(as_json=as_json))
+    wish = command.Wish(
+        definitions=definitions,
+        vhost=vhost,
+        broker_version=broker_version,
+        ignore=ignore or (),
+        at_least=at_least,
+        format="json" if as_json else form,
+        file=config,
+        options={"broker.url": url, "broker.api": api},
+    )
+    raise typer.Exit(command.run(wish))
+
+
 @app.command(short_help="Start a private RabbitMQ for trying things.")
 def broker(
     version: Annotated[
@@ -248,103 +276,9 @@ def demo(
     raise typer.Exit(command.run(letters=letters, version=version))
 
 
-config_app = typer.Typer(no_args_is_help=True, help="Settings: show what is in force, check, JSON schema.")
-app.add_typer(config_app, name="config")
-
-
-@config_app.command("show")
-def config_show(
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    api: ApiOption = None,
-    store: StoreOption = None,
-    as_json: Json = False,
-) -> None:
-    """Print every setting in force and where it came from; passwords and tokens are hidden."""
-    from deadletter.cli import config as command
-
-    options = {"broker.url": url, "broker.api": api, "store.url": store}
-    raise typer.Exit(command.show(file=config, options=options, as_json=as_json))
-
-
-@config_app.command("check")
-def config_check(
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    api: ApiOption = None,
-    store: StoreOption = None,
-    as_json: Json = False,
-) -> None:
-    """Say everything that is wrong with the settings, all at once; exit code 2 if anything is."""
-    from deadletter.cli import config as command
-
-    options = {"broker.url": url, "broker.api": api, "store.url": store}
-    raise typer.Exit(command.check(file=config, options=options, as_json=as_json))
-
-
-@config_app.command("schema")
-def config_schema() -> None:
-    """Print the JSON schema of the settings file, for editors."""
-    from deadletter.cli import config as command
-
-    raise typer.Exit(command.schema())
-
-
-policy_app = typer.Typer(no_args_is_help=True, help="Policies: list them, explain what they do to a letter.")
-app.add_typer(policy_app, name="policy")
-
-
-@policy_app.command("list")
-def policy_list(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Print the policies in the order in which they are asked; the default is the last."""
-    from deadletter.cli import policy as command
-
-    raise typer.Exit(command.list_policies(file=config, as_json=as_json))
-
-
-@policy_app.command("explain")
-def policy_explain(
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            metavar="LETTER.json",
-            help="A letter as JSON (- for stdin): written by hand, or what the management API or "
-            "`rabbitmqadmin get` returned.",
-        ),
-    ] = None,
-    queue: Annotated[
-        str | None,
-        typer.Option("--queue", metavar="QUEUE", help="Or: the first letter of this queue; it stays there."),
-    ] = None,
-    watch: Annotated[
-        str | None,
-        typer.Option(metavar="DLQ", help="With the mode and policies of the watch that takes this queue."),
-    ] = None,
-    broker_version: Annotated[
-        str,
-        typer.Option(
-            metavar="3.10|4.3", help="With --file: which RabbitMQ it died on; 3.x trusts copied deaths."
-        ),
-    ] = "4",
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    as_json: Json = False,
-) -> None:
-    """Print what would happen to a letter and why, attempt by attempt; nothing is touched."""
-    from deadletter.cli import policy as command
-
-    if queue is not None and file is None:
-        raise typer.Exit(
-            command.explain_queue(queue=queue, watch=watch, file=config, url=url, as_json=as_json)
-        )
-    if file is None or queue is not None:
-        raise UsageError("expected a letter to explain: either --file LETTER.json or --queue QUEUE")
-    raise typer.Exit(
-        command.explain_file(
-            letter=file, watch=watch, broker_version=broker_version, file=config, as_json=as_json
-        )
-    )
+app.add_typer(config_commands.app, name="config")
+app.add_typer(policy_commands.app, name="policy")
+app.add_typer(topology_commands.app, name="topology")
 
 
 def main() -> None:

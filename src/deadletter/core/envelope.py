@@ -319,11 +319,12 @@ def _elements(headers: bytes, start: int, end: int) -> bytes:
 def _derive(message: Message, parts: _Parts, volatile: list[table.Entry], hasher: blake2b) -> bytes:
     """The id of a letter that carries none, from what is the same at each delivery.
 
-    Delivery counts change, and a table that holds nothing but them is not there the first time; neither may
-    give the two copies of a crash different ids.
+    Delivery counts change, a table that holds nothing but them is not there the first time, and a quorum
+    queue of 3.10 sorts the headers when it adds one; none of it may give the two copies of a crash different
+    ids.
     """
     flags, before, headers, mode, rest = parts
-    steady = table.cut(headers, volatile)
+    steady = b"".join(sorted(table.pieces(table.cut(headers, volatile))))
     digest = hasher.copy()
     # With the flags and the table's length every part says itself where it ends.
     start = _pack_u16(flags & ~HEADERS) + _pack_u32(len(steady))

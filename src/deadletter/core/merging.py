@@ -14,12 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 from deadletter.core.table import Value
-
-_NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
 
 LIMITS: Final = frozenset({"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"})
 """Keys of which the smaller value holds."""
@@ -40,7 +37,7 @@ class BrokerPolicy:
 
     name: str
     pattern: str
-    definition: Mapping[str, Value] = _NOTHING
+    definition: Mapping[str, Value] = field(default_factory=dict)
     apply_to: str = "all"
     """all, exchanges, queues, classic_queues, quorum_queues, streams."""
     priority: int = 0
@@ -73,7 +70,7 @@ class Chooser:
         user = next((policy for policy in self._users if policy.fits(name, kind)), None)
         operator = next((policy for policy in self._operators if policy.fits(name, kind)), None)
         definition = dict(user.definition) if user is not None else {}
-        for key, value in (operator.definition if operator is not None else _NOTHING).items():
+        for key, value in (operator.definition if operator is not None else {}).items():
             definition[key] = _of_both(key, value, definition[key]) if key in definition else value
         return Chosen(
             policy=user.name if user is not None else None,

@@ -1,7 +1,7 @@
 """Every name and header of ours on a broker, in one place.
 
-A name a user may meet in a queue, a header or a log is spelled here and nowhere else. Header names exist
-twice, as text and as the bytes that stand in a message: the safe move compares bytes and never decodes.
+A name a user may meet in a queue, a header or a log is spelled here and nowhere else; names that are made of
+another name (`deadletter.delay.<ms>`, `deadletter.return.<queue>`) are made in `layouts.naming`.
 
 Whoever meets a queue of ours in a death knows that the letter was in our hands; whoever meets a header of
 ours does not know it, because applications copy headers from one message to the next. That is why the
@@ -14,6 +14,11 @@ from typing import Final
 
 PREFIX: Final = "deadletter."
 """All queues and exchanges of ours begin with this."""
+
+DUE: Final = f"{PREFIX}due"
+"""Where letters wait whose delay is over."""
+PARKED: Final = f"{PREFIX}parked"
+"""Where letters wait for a person."""
 
 # -- headers we write -------------------------------------------------------------------------------------
 ID: Final = "deadletter-id"

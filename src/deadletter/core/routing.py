@@ -15,7 +15,7 @@ Thousands of queues share one exchange, so bindings are kept by key, and answers
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -65,9 +65,9 @@ class Router:
         """The bindings that lead to a queue, the default exchange's aside."""
         return tuple(self._arriving.get(queue, ()))
 
-    def bindings_from(self, exchange: str) -> tuple[Binding, ...]:
+    def bindings_from(self, exchange: str) -> Sequence[Binding]:
         table = self._tables.get(exchange)
-        return tuple(table.all) if table is not None else ()
+        return table.all if table is not None else ()
 
     def route(self, exchange: str, keys: Keys) -> Reach:
         """What becomes of messages published there with one of these keys."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import MappingProxyType
 from typing import Final
 
 from deadletter.core import merging
@@ -22,7 +21,6 @@ from deadletter.core.merging import BrokerPolicy
 from deadletter.core.table import Value
 
 DEFAULT_EXCHANGE: Final = ""
-_NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
 
 
 class Kind(Enum):
@@ -69,8 +67,8 @@ class Exchange:
     durable: bool = True
     auto_delete: bool = False
     internal: bool = False
-    arguments: Mapping[str, Value] = _NOTHING
-    effective: Mapping[str, Value] = _NOTHING
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+    effective: Mapping[str, Value] = field(default_factory=dict)
     """Arguments and policies together, by policy name: `alternate-exchange`."""
 
     @property
@@ -86,9 +84,9 @@ class Queue:
     durable: bool = True
     auto_delete: bool = False
     exclusive: bool = False
-    arguments: Mapping[str, Value] = _NOTHING
+    arguments: Mapping[str, Value] = field(default_factory=dict)
     """As declared, with their `x-`; `x-queue-type` is not among them: it is `type`."""
-    effective: Mapping[str, Value] = _NOTHING
+    effective: Mapping[str, Value] = field(default_factory=dict)
     """Arguments and policies together, by policy name: `message-ttl`, `dead-letter-exchange`, …"""
     policy: str | None = None
     operator_policy: str | None = None
@@ -148,7 +146,7 @@ class Binding:
     destination: str
     to: Kind = field(default=Kind.QUEUE, compare=False)
     routing_key: str = ""
-    arguments: Mapping[str, Value] = field(default=_NOTHING, compare=False, hash=False)
+    arguments: Mapping[str, Value] = field(default_factory=dict, compare=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,19 +41,12 @@ class Case:
                 found[target].append(queue)
         return {name: tuple(sources) for name, sources in found.items()}
 
-    def is_delay(self, queue: Queue) -> bool:
-        """Whether letters only wait there: they expire towards somewhere else."""
-        return (
-            queue.dead_letter_exchange is not None and queue.ttl_ms is not None and not _has_consumers(queue)
-        )
-
     def is_dlq(self, queue: Queue) -> bool:
-        """Whether it is where dead letters end: others die into it, and it is no delay on their way back."""
-        if queue.name == names.PREFIX + "parked":
+        """Whether it is where dead letters end: others die into it, and nothing takes them further."""
+        if queue.name == names.PARKED:
             return True
-        sources = self.dying_into.get(queue.name, ())
-        return not self.is_delay(queue) and any(
-            source.name != queue.name and not self.is_delay(source) for source in sources
+        return queue.dead_letter_exchange is None and any(
+            source.name != queue.name for source in self.dying_into.get(queue.name, ())
         )
 
 
@@ -74,7 +67,3 @@ class Rule:
     live: bool = False
     """Whether it needs a live broker; such a rule finds nothing in a file."""
     check: Check
-
-
-def _has_consumers(queue: Queue) -> bool:
-    return queue.state is not None and bool(queue.state.consumers)

@@ -1,0 +1,208 @@
+"""`dlq doctor`: where letters can be lost, multiplied, stuck or spun here, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from deadletter import __version__, config
+from deadletter.cli import loop
+from deadletter.cli.exits import Exit
+from deadletter.cli.screen import result
+from deadletter.cli.units import count, span
+from deadletter.core.finding import Finding, Severity
+from deadletter.core.rules import RULES
+from deadletter.core.sarif import sarif
+from deadletter.errors import UsageError
+from deadletter.service.doctor import Diagnosis, Examined, examine_broker, examine_file
+
+Format = Literal["text", "json", "sarif"]
+WIDTH: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    definitions: Path | None
+    vhost: str | None
+    broker_version: str | None
+    ignore: Sequence[str]
+    at_least: str
+    format: str
+    file: Path | None
+    options: Mapping[str, object]
+
+
+def run(wish: Wish) -> Exit:
+    form, at_least = _format(wish.format), _severity(wish.at_least)
+    ignore = frozenset(name for text in wish.ignore for name in text.replace(",", " ").split())
+    settings = config.load(config=wish.file, options=wish.options)
+    if wish.definitions is not None:
+        told = examine_file(
+            wish.definitions,
+            vhost=wish.vhost,
+            version=wish.broker_version,
+            watches=settings.watches,
+            ignore=ignore,
+            at_least=at_least,
+        )
+    elif wish.vhost is not None or wish.broker_version is not None:
+        raise UsageError(
+            "expected --vhost and --broker-version together with --definitions only; a live broker tells its "
+            "version, and its vhost is in --url"
+        )
+    else:
+        told = loop.run(
+            examine_broker(
+                settings.broker.addresses[0],
+                settings.broker.api,
+                watches=settings.watches,
+                ignore=ignore,
+                at_least=at_least,
+            )
+        )
+    result(_rendered(told, form))
+    return Exit.LEFT if told.findings else Exit.DONE
+
+
+def list_rules(*, as_json: bool) -> Exit:
+    """Every rule, with what it is about."""
+    if as_json:
+        told = [
+            {"id": r.id, "harm": r.harm.value, "live": r.live, "summary": r.summary, "why": r.why}
+            for r in RULES
+        ]
+        result(json.dumps(told, ensure_ascii=False))
+        return Exit.DONE
+    blocks = [
+        f"{rule.id}  ({rule.harm.value}{', live brokers only' if rule.live else ''})\n"
+        + _wrapped(rule.summary)
+        + "\n"
+        + _wrapped(rule.why)
+        for rule in RULES
+    ]
+    result("\n\n".join(blocks))
+    return Exit.DONE
+
+
+def _format(text: str) -> Format:
+    match text:
+        case "text" | "json" | "sarif":
+            return text
+        case _:
+            raise UsageError(f"--format: expected text, json or sarif, got {text!r}")
+
+
+def _severity(text: str) -> Severity:
+    try:
+        return Severity(text)
+    except ValueError:
+        raise UsageError(f"--at-least: expected error, warning or note, got {text!r}") from None
+
+
+def _rendered(told: Diagnosis, form: Format) -> str:
+    match form:
+        case "text":
+            return _as_text(told)
+        case "json":
+            return json.dumps(_as_json(told), ensure_ascii=False)
+        case "sarif":
+            log = sarif(
+                [(vhost.vhost, finding) for vhost in told.vhosts for finding in vhost.findings],
+                RULES,
+                version=__version__,
+                file=str(told.file) if told.file is not None else None,
+            )
+            return json.dumps(log, ensure_ascii=False, indent=2)
+
+
+def _as_text(told: Diagnosis) -> str:
+    blocks: list[str] = []
+    for vhost in told.vhosts:
+        blocks += [_finding_text(finding) for finding in vhost.findings]
+        blocks.append(_summary(vhost, told))
+    return "\n\n".join(blocks)
+
+
+def _finding_text(finding: Finding) -> str:
+    rows = [
+        ["path", " → ".join(finding.path)],
+        ["why", finding.why],
+        ["fix", finding.fix],
+    ]
+    head = f"{finding.severity.value.upper()}  {finding.subject}  {finding.harm.value}  [{finding.rule}]"
+    return "\n".join([head, *(_labelled(label, text) for label, text in rows)])
+
+
+def _labelled(label: str, text: str) -> str:
+    # A command stays on one line, however long: it is there to be copied.
+    lines = [
+        line
+        for paragraph in text.splitlines()
+        for line in (
+            [paragraph]
+            if paragraph.lstrip().startswith(("rabbitmq", "dlq "))
+            else textwrap.wrap(paragraph, WIDTH - 8, break_long_words=False, break_on_hyphens=False) or [""]
+        )
+    ]
+    return "\n".join(f"  {label if number == 0 else '':<4}  {line}" for number, line in enumerate(lines))
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _summary(vhost: Examined, told: Diagnosis) -> str:
+    where = f"{told.source}, vhost {vhost.vhost!r}" if told.file is not None else told.source
+    version = f"RabbitMQ {vhost.version}" if vhost.version else "version not known (--broker-version)"
+    found = [
+        count(number, severity.value)
+        for severity in Severity
+        if (number := sum(finding.severity is severity for finding in vhost.findings))
+    ]
+    size = [
+        count(vhost.queues, "queue"),
+        count(vhost.exchanges, "exchange"),
+        count(vhost.bindings, "binding"),
+        span(told.seconds),
+    ]
+    lines = [f"{', '.join(found) or 'nothing found'} in {where} ({version}): {', '.join(size)}"]
+    if not vhost.live:
+        lines.append("a file shows the shape only: consumers, growth and ages need a live broker")
+    elif not vhost.permissions_known:
+        lines.append("permissions were not looked at: the management API tells them to administrators only")
+    return "\n".join(lines)
+
+
+def _as_json(told: Diagnosis) -> dict[str, object]:
+    return {
+        "source": told.source,
+        "seconds": round(told.seconds, 3),
+        "vhosts": [
+            {
+                "vhost": vhost.vhost,
+                "broker": vhost.version,
+                "live": vhost.live,
+                "queues": vhost.queues,
+                "exchanges": vhost.exchanges,
+                "bindings": vhost.bindings,
+                "permissions_known": vhost.permissions_known,
+                "findings": [
+                    {
+                        "rule": finding.rule,
+                        "severity": finding.severity.value,
+                        "harm": finding.harm.value,
+                        "subject": finding.subject,
+                        "path": list(finding.path),
+                        "why": finding.why,
+                        "fix": finding.fix,
+                    }
+                    for finding in vhost.findings
+                ],
+            }
+            for vhost in told.vhosts
+        ],
+    }

@@ -1,0 +1,35 @@
+"""The options that many commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file, TOML or YAML (environment: DLQ_CONFIG; else ./deadletter.toml, then "
+        "~/.config/deadletter/deadletter.toml).",
+    ),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Broker: amqp://user:password@host:5672/vhost (amqps:// for TLS, %2F for a slash in the vhost); "
+        "several hosts of one cluster separated by commas (environment: DLQ_URL).",
+    ),
+]
+ApiOption = Annotated[
+    str | None,
+    typer.Option("--api", metavar="URL", help="URL of the management API (environment: DLQ_API)."),
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", metavar="URL", help="URL of the store (environment: DLQ_STORE).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -1,0 +1,1 @@
+"""A topology as a picture (`svg`), as a diagram in text (`mermaid`), and as a file RabbitMQ imports."""

@@ -1,0 +1,153 @@
+"""Layouts: named shapes of exchanges and queues in which letters are retried and parked.
+
+A layout is a pure function of a queue, a schedule and a broker's version; its result is a `Plan`, which
+somebody else compares with what is there, draws, or declares. One module per layout, and each tells its own
+story. Where a layout follows a known document, it keeps the document's names and corrects its mistakes, and
+`corrections` says which and why.
+
+    return   ours: shared delays, one way back per queue           every version
+    levels   one retry queue for all, a numbered delay per retry   every version
+    sweep    a dead-letter queue per queue, drained now and then   every version
+    ladder   for each queue a rung per retry, straight back        every version
+    loop     the queue and its retry queue, round and round        every version
+    native   RabbitMQ's own delayed retries                        from 4.3.1 on
+    auto     native where it can be, inside our consumer; else return, and why
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final, assert_never
+
+from deadletter.core.backoff import Schedule
+from deadletter.core.layouts import ladder, levels, loop, native, returning, sweep
+from deadletter.core.layouts.request import Request
+from deadletter.core.plan import Correction, Plan
+from deadletter.core.topology import Topology
+from deadletter.errors import UsageError
+
+__all__ = ["AUTO", "LAYOUTS", "Layout", "correction_text", "corrections", "plan"]
+
+
+class Layout(StrEnum):
+    RETURN = returning.NAME
+    LEVELS = levels.NAME
+    SWEEP = sweep.NAME
+    LADDER = ladder.NAME
+    LOOP = loop.NAME
+    NATIVE = native.NAME
+
+
+AUTO: Final = "auto"
+LAYOUTS: Final = tuple(layout.value for layout in Layout)
+"""Their names, without `auto`, which is a choice among them."""
+
+
+def plan(
+    layout: str,
+    queue: str,
+    *,
+    schedule: Schedule,
+    version: str,
+    queue_type: str = "quorum",
+    declare_queue: bool = False,
+    in_consumer: bool = False,
+    more_levels_ms: Iterable[int] = (),
+    there: Topology | None = None,
+) -> Plan:
+    """What this layout declares for a queue; see `Request` for what each argument means.
+
+    Raises UsageError, which says what was expected, what came and what to do, where the layout cannot be.
+    """
+    request = Request(
+        queue=queue,
+        schedule=schedule,
+        version=version,
+        queue_type=queue_type,
+        declare_queue=declare_queue,
+        in_consumer=in_consumer,
+        more_levels_ms=frozenset(more_levels_ms),
+        there=there,
+    )
+    return _auto(request) if layout == AUTO else _design(_named(layout), request)
+
+
+def corrections(layout: str) -> tuple[Correction, ...]:
+    """Where a layout differs from the document it follows; empty for those that are ours."""
+    named = _named(layout)
+    match named:
+        case Layout.RETURN:
+            return returning.CORRECTIONS
+        case Layout.LEVELS:
+            return levels.CORRECTIONS
+        case Layout.SWEEP:
+            return sweep.CORRECTIONS
+        case Layout.LADDER:
+            return ladder.CORRECTIONS
+        case Layout.LOOP:
+            return loop.CORRECTIONS
+        case Layout.NATIVE:
+            return native.CORRECTIONS
+        case _:
+            assert_never(named)
+
+
+def correction_text(correction: Correction) -> str:
+    """A correction as one sentence a person reads."""
+    return (
+        f"The document says: {correction.document_says}. "
+        f"We declare: {correction.we_declare}. Because {correction.why}."
+    )
+
+
+def _named(layout: str) -> Layout:
+    try:
+        return Layout(layout)
+    except ValueError:
+        raise UsageError(
+            f"layout: expected {', '.join(LAYOUTS)} or {AUTO}, got {layout!r}; take one of these"
+        ) from None
+
+
+def _design(layout: Layout, request: Request) -> Plan:
+    match layout:
+        case Layout.RETURN:
+            return returning.design(request)
+        case Layout.LEVELS:
+            return levels.design(request)
+        case Layout.SWEEP:
+            return sweep.design(request)
+        case Layout.LADDER:
+            return ladder.design(request)
+        case Layout.LOOP:
+            return loop.design(request)
+        case Layout.NATIVE:
+            return native.design(request)
+        case _:
+            assert_never(layout)
+
+
+def _auto(request: Request) -> Plan:
+    why_not = _why_not_native(request)
+    if why_not is None:
+        try:
+            chosen, why = native.design(request), "the broker retries by itself, and our consumer rejects"
+        except UsageError as refusal:  # something frozen into the queue stands against it
+            why_not = str(refusal).removeprefix(f"layout {native.NAME}: ")
+        else:
+            return _with_note(chosen, f"auto chose native: {why}.")
+    return _with_note(returning.design(request), f"auto chose return, not native: {why_not}.")
+
+
+def _why_not_native(request: Request) -> str | None:
+    if not request.in_consumer:
+        return "only our own consumer is known to reject as native needs it, and it is not the one here"
+    if request.more_levels_ms - request.schedule.levels_ms:
+        return "error rules ask for delays of their own"
+    return native.obstacle(request)
+
+
+def _with_note(plan: Plan, note: str) -> Plan:
+    return replace(plan, notes=(note, *plan.notes))

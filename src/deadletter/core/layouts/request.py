@@ -1,0 +1,103 @@
+"""What a layout is asked: for which queue, with which delays, on which broker.
+
+`there` is the vhost as it is now, where somebody has looked. A layout needs it for one thing: to undo
+nothing. RabbitMQ applies one policy per queue, so a policy of ours takes the place of the one that holds now,
+and has to carry its settings on; and what was frozen into a queue at its declaration no policy can change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from deadletter.core.backoff import Schedule
+from deadletter.core.layouts.naming import MAX_NAME_BYTES
+from deadletter.core.names import is_ours
+from deadletter.core.table import Value
+from deadletter.core.topology import Queue, Topology
+from deadletter.errors import UsageError
+
+OLDEST: Final = (3, 10, 0)
+"""The first with at-least-once dead-lettering, on which every delay here rests."""
+NATIVE_FROM: Final = (4, 3, 1)
+"""The first that takes delayed retries as policy keys; 4.3.0 takes them as arguments only."""
+MAX_QUEUES: Final = 100
+"""Of one layout for one queue."""
+_NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Checked when it is made: a layout may rely on what stands here."""
+
+    queue: str
+    schedule: Schedule
+    version: str
+    """As the broker says it: 4.3.6."""
+    queue_type: str = "quorum"
+    """Of the application's queue where `there` does not tell."""
+    declare_queue: bool = False
+    """Whether the application's queue belongs to the plan; else it is the application's to declare."""
+    in_consumer: bool = False
+    """Whether our own consumer takes the letters, and so rejects them as `native` needs it."""
+    more_levels_ms: frozenset[int] = frozenset()
+    """Delays beside the schedule's: those of error rules, and of other policies."""
+    there: Topology | None = None
+
+    def __post_init__(self) -> None:
+        size = len(self.queue.encode())
+        if not 0 < size <= MAX_NAME_BYTES:
+            raise UsageError(
+                f"queue: expected a name of 1 to {MAX_NAME_BYTES} bytes, got {size}; name a queue"
+            )
+        if is_ours(self.queue):
+            raise UsageError(
+                f"queue: expected an application's queue, got {self.queue!r}, one of ours; "
+                "name the queue whose letters die"
+            )
+        if self.queue.startswith("amq."):
+            raise UsageError(
+                f"queue: expected a queue with a name of its own, got {self.queue!r}: RabbitMQ reserves "
+                "amq. for names it makes up; give the queue a name"
+            )
+        if self.numbers < OLDEST:
+            raise UsageError(
+                f"version: expected RabbitMQ 3.10 or later, as in 4.3.6, got {self.version!r}; "
+                "older ones can lose a letter between a delay and the queue behind it: upgrade"
+            )
+        if self.type not in ("classic", "quorum"):
+            raise UsageError(
+                f"queue {self.queue}: expected a classic or a quorum queue, got type {self.type!r}, "
+                "which does not dead-letter; name a queue that does"
+            )
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Major, minor and patch; zeros where the version does not tell."""
+        found = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", self.version)
+        return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
+
+    @property
+    def counts_deliveries(self) -> bool:
+        """Whether a quorum queue of this broker has a delivery limit that nobody asked for."""
+        return self.numbers >= (4, 0, 0)
+
+    @property
+    def found(self) -> Queue | None:
+        """The application's queue as it is."""
+        return self.at(self.queue)
+
+    @property
+    def type(self) -> str:
+        return self.found.type if self.found is not None else self.queue_type
+
+    @property
+    def frozen(self) -> Mapping[str, Value]:
+        """What the application's queue was declared with."""
+        return self.found.arguments if self.found is not None else _NOTHING
+
+    def at(self, queue: str) -> Queue | None:
+        return self.there.queues.get(queue) if self.there is not None else None

@@ -1,0 +1,33 @@
+"""`return`, our own layout: shared delays, one way back per queue.
+
+A letter dies into the dead-letter queue of its own queue. Whoever decides publishes it to a level, one of a
+few queues with one TTL each that all origins share; from there the broker moves it, at least once, to
+`deadletter.due`, which always exists and is never full. Who takes it from there publishes it, mandatory and
+confirmed, to the fanout exchange that is bound to its origin alone, with the key it first came by. After the
+last retry it is published to `deadletter.parked`.
+
+The levels do not lead to the origins themselves: 32 letters whose origin is missing or full would stop a
+level for everyone.
+"""
+
+from __future__ import annotations
+
+from deadletter.core.layouts.application import own_dlq
+from deadletter.core.layouts.naming import DUE, dlq_name, level_name
+from deadletter.core.layouts.pieces import Parts, delay_queue, parked, plan_of, towards, way_back
+from deadletter.core.layouts.request import Request
+from deadletter.core.plan import Correction, Plan
+from deadletter.core.topology import Queue
+
+NAME = "return"
+CORRECTIONS: tuple[Correction, ...] = ()
+
+
+def design(request: Request) -> Plan:
+    delays_ms = sorted(request.schedule.levels_ms | request.more_levels_ms)
+    levels = [
+        delay_queue(level_name(delay_ms), {**towards(DUE), "message-ttl": delay_ms}) for delay_ms in delays_ms
+    ]
+    shared = Parts(queues=(Queue(name=DUE, type="quorum"), *levels))
+    parts = own_dlq(request, dlq_name(request.queue)) + way_back(request) + parked(request) + shared
+    return plan_of(NAME, request, parts, CORRECTIONS)

@@ -1,0 +1,204 @@
+"""Carrying everything from one queue to another, so that an interruption leaves no letter in both.
+
+The courier confirms in the new queue before it acks in the old one, so whoever kills it leaves some letters
+in both. Whoever carries on looks at what has arrived, before the first letter moves (`core.likeness`):
+
+- A letter that is *redelivered* and whose like has arrived by an earlier move is the copy the kill left.
+- A letter whose like came to the target by itself is the copy that two bindings made for a moment.
+
+Neither is certain: two letters can be equal in every byte. So a copy is not dropped but *set aside* in a
+queue of its own, each as often as its like has arrived and not once more. A person who knows that they were
+two moves it back; nothing was lost and nothing was delivered twice.
+
+When the connection is lost in the middle, the same question comes up, and the same look answers it.
+
+Letters go through a fanout exchange that leads to the target alone, so that each keeps its routing key: a
+consumer that tells its letters apart by the key still can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from deadletter.amqp.address import Address
+from deadletter.broker import courier
+from deadletter.broker.courier import Courier, Deaths, Leave, Letter, Send, Terms, Verdict
+from deadletter.broker.session import RETRYABLE, Link, Persistence, supervise
+from deadletter.core import names
+from deadletter.core.draw.definitions import declared_arguments
+from deadletter.core.likeness import likeness
+from deadletter.core.topology import Queue
+from deadletter.errors import MoveFailed, WireError
+
+TRIES: Final = 10
+"""So often a lost connection is tried again, each time with a fresh look; the pauses add up to minutes."""
+_PAUSE_MAX_S: Final = 20.0
+_ONCE: Final = Persistence(first_s=60.0, again_s=0.0)
+"""Do not go on by yourself after a loss: first look at what has arrived."""
+_MARKS: Final = frozenset({names.SOURCE.encode(), names.MOVE.encode()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    moved: int = 0
+    set_aside: int = 0
+    maybe_twice: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: Carried) -> Carried:
+        return Carried(
+            moved=self.moved + other.moved,
+            set_aside=self.set_aside + other.set_aside,
+            maybe_twice=self.maybe_twice + other.maybe_twice,
+            failed=Counter(self.failed) + Counter(other.failed),
+        )
+
+
+@dataclass(slots=True)
+class Arrived:
+    """Letters in the target, about a hundred bytes each: those that a move brought, and the others."""
+
+    moved: Counter[bytes] = field(default_factory=Counter)
+    direct: Counter[bytes] = field(default_factory=Counter)
+
+    def __bool__(self) -> bool:
+        return bool(self.moved or self.direct)
+
+    def takes(self, letter: Letter) -> bool:
+        """Whether this letter looks like a copy of one of them; each of them has one copy at most."""
+        like = likeness(letter)
+        found = self.moved if letter.redelivered and self.moved[like] > 0 else self.direct
+        if found[like] <= 0:
+            return False
+        found[like] -= 1
+        return True
+
+
+async def carry(
+    addresses: Sequence[Address],
+    *,
+    source: str,
+    target: str,
+    by: str,
+    copies: Queue,
+    terms: Terms,
+    on_event: Callable[[courier.Event], None],
+) -> Carried:
+    """Until the source was empty once, through the fanout exchange `by`, declared where it is missing.
+
+    Raises MoveFailed, or a connection's error after many tries.
+    """
+    carried = Carried()
+    tries, looked = 0, False
+    arrived, blind = Arrived(), False
+    while True:
+        try:
+            if await depth_of(addresses, source) == 0:
+                return carried
+            if not looked:
+                arrived, blind = await _look(addresses, source, target)
+                await supervise(addresses, lambda link: _open(link, by, target))
+                if arrived:
+                    await supervise(addresses, lambda link: _declare(link, copies))
+                looked = True
+            judge = _Judge(by, copies.name, arrived, blind=blind)
+            tally = await Courier(
+                addresses,
+                source=source,
+                decide=judge.decide,
+                terms=terms,
+                persistence=_ONCE,
+                on_event=on_event,
+            ).run()
+        except RETRYABLE:
+            tries, looked = tries + 1, False
+            if tries > TRIES:
+                raise
+            await asyncio.sleep(min(2.0**tries / 4, _PAUSE_MAX_S))
+            continue
+        carried += Carried(
+            moved=max(0, tally.moved - judge.set_aside),
+            set_aside=judge.set_aside,
+            maybe_twice=tally.maybe_twice + judge.maybe_twice,
+            failed=tally.reasons,
+        )
+        if tally.failed or (tally.moved == 0 and await depth_of(addresses, source)):
+            if not tally.failed:
+                raise MoveFailed(f"no letter of {source} can be taken: {tally.ended.value}")
+            return carried
+
+
+class _Judge:
+    def __init__(self, by: str, copies: str, arrived: Arrived, *, blind: bool) -> None:
+        self.set_aside = 0
+        self.maybe_twice = 0
+        self._arrived = arrived
+        self._blind = blind
+        self._go = Send(exchange=by, routing_key="", deaths=Deaths.KEEP)
+        self._aside = Send(routing_key=copies, deaths=Deaths.KEEP)
+
+    def decide(self, letter: Letter) -> Verdict:
+        if self._arrived and self._arrived.takes(letter):
+            self.set_aside += 1
+            return self._aside
+        if self._blind and letter.redelivered:
+            self.maybe_twice += 1
+        if self._go.routing_key != letter.routing_key:
+            self._go = replace(self._go, routing_key=letter.routing_key)
+        return self._go
+
+
+async def _look(addresses: Sequence[Address], source: str, target: str) -> tuple[Arrived, bool]:
+    """What has arrived in the target already; and whether we could not look, because others take from it."""
+    arrived = Arrived()
+
+    def note(letter: Letter) -> Verdict:
+        marks = letter.select(_MARKS)
+        by_move = marks.get(names.SOURCE) == source and names.MOVE in marks
+        (arrived.moved if by_move else arrived.direct)[likeness(letter)] += 1
+        return Leave()
+
+    depth, consumers = await supervise(addresses, lambda link: _counts(link, target))
+    if consumers:
+        return arrived, True
+    if depth:
+        await Courier(addresses, source=target, decide=note, persistence=_ONCE).run()
+    return arrived, False
+
+
+async def depth_of(addresses: Sequence[Address], queue: str) -> int:
+    return (await supervise(addresses, lambda link: _counts(link, queue)))[0]
+
+
+async def _counts(link: Link, queue: str) -> tuple[int, int]:
+    channel = await (await link.connection("consume")).channel()
+    try:
+        found = await channel.declare_queue(queue, passive=True)
+    finally:
+        with suppress(WireError):
+            await channel.close()
+    return found.message_count, found.consumer_count
+
+
+async def _open(link: Link, by: str, target: str) -> None:
+    channel = await (await link.connection("consume")).channel()
+    try:
+        await channel.declare_exchange(by, "fanout")
+        await channel.bind_queue(target, by)
+    finally:
+        with suppress(WireError):
+            await channel.close()
+
+
+async def _declare(link: Link, queue: Queue) -> None:
+    channel = await (await link.connection("consume")).channel()
+    try:
+        await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
+    finally:
+        with suppress(WireError):
+            await channel.close()
