@@ -8,13 +8,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.brokers import Vhost, call
+
+from deadletter.core.layouts import LAYOUTS
+from deadletter.core.looking import version_of
 
 
 def dlq(*arguments: str, url: str, api: str | None = None) -> subprocess.CompletedProcess[str]:
+    return run("doctor", *arguments, url=url, api=api)
+
+
+def run(*arguments: str, url: str, api: str | None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DLQ_URL": url} | ({} if api is None else {"DLQ_API": api})
     return subprocess.run(
-        [str(Path(sys.executable).with_name("dlq")), "doctor", *arguments],
+        [str(Path(sys.executable).with_name("dlq")), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -95,6 +103,26 @@ def test_nobody_there_is_said_with_its_own_exit_code(vhost: Vhost) -> None:
     assert told.stdout == ""
     assert "127.0.0.1:1" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_our_own_layouts_are_clean(vhost: Vhost, layout: str) -> None:
+    if layout == "native" and version_of(vhost.broker.version) < (4, 3):
+        refused = topology("plan", layout, vhost)
+        assert refused.returncode == 2, "where it cannot be, it must be refused"
+        return
+    applied = topology("apply", layout, vhost)
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    assert topology("diff", layout, vhost).returncode == 0
+    told = dlq(url=vhost.url, api=vhost.api)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "nothing found" in told.stdout
+
+
+def topology(verb: str, layout: str, vhost: Vhost) -> subprocess.CompletedProcess[str]:
+    delays = "1s" if layout == "loop" else "linear:1s..3s"  # a loop has one delay
+    options = ["--layout", layout, "--queue", "orders", "--declare-queue", "--backoff", delays]
+    return run("topology", verb, *options, "--retries", "3", url=vhost.url, api=vhost.api)
 
 
 def test_nothing_is_changed(vhost: Vhost) -> None:

@@ -11,6 +11,7 @@ import typer
 from deadletter import errors
 from deadletter.cli.main import app
 from deadletter.core import names
+from deadletter.core.rules import RULES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -69,3 +70,13 @@ def test_links_between_documents_hold() -> None:
     ]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page}: {link}"
+
+
+def test_every_rule_of_the_doctor_is_in_its_page() -> None:
+    page = " ".join((ROOT / "docs/doctor.md").read_text().split())
+    for rule in RULES:
+        assert f"**`{rule.id}`**{' *(live)*' if rule.live else ''}: {rule.summary}. {rule.why}" in page, (
+            rule.id
+        )
+    told = set(re.findall(r"\*\*`([a-z0-9-]+)`\*\*", page))
+    assert told == {rule.id for rule in RULES}

@@ -117,7 +117,7 @@ class Intakes:
         """Whether the source is a classic queue, told by a letter that just went back to it.
 
         It matters for many: a classic queue walks from its head to where a letter belongs, so the last must
-        go back first (a million in the other order took it longer than twenty minutes); a quorum queue
+        go back first (of a million in the other order 221,000 were back after a minute); a quorum queue
         puts letters in the order in which they come back. AMQP does not tell a queue's type, but what a
         quorum queue delivers again carries a count.
         """

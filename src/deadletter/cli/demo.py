@@ -2,7 +2,8 @@
 
 A shop's orders fail because a payment service is down; they die into a dead letter queue. Then they are
 moved back, while somebody pulls the plug in the middle, and counted: every order by its number. Those that
-die again are told from new ones by the checker.
+die again are told from new ones by the checker. At last the doctor looks at a shape that multiplies letters,
+and the right one is declared.
 """
 
 from __future__ import annotations
@@ -20,19 +21,26 @@ from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.broker import courier
 from deadletter.broker.courier import Courier, Leave, Letter, Send, Tally, Verdict
+from deadletter.broker.declare import Outcome
 from deadletter.broker.plug import Plug
 from deadletter.broker.private import PrivateBroker, private_broker
+from deadletter.broker.shape import read_topology
 from deadletter.cli import loop
+from deadletter.cli.doctor import finding_text
 from deadletter.cli.exits import Exit
 from deadletter.cli.peek import letter_text
 from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, span
-from deadletter.core import message, names
+from deadletter.core import layouts, message, names
+from deadletter.core.backoff import Fixed, compile_schedule
 from deadletter.core.capture import mapping
 from deadletter.core.deaths import ByReason
+from deadletter.core.finding import Finding, Severity
 from deadletter.core.message import Message, View
 from deadletter.core.table import Value
+from deadletter.service.apply import apply
 from deadletter.service.check import Wish, check
+from deadletter.service.doctor import examine_broker
 from deadletter.service.peek import peek
 
 ORDERS, DLQ, REVIEW, RETIRED = "orders", "orders.dlq", "orders.review", "orders.retired"
@@ -97,11 +105,48 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
             f"looked at {count(queue.seen)}: {queue.moved:,} died twice and went to [b]{queue.target}[/], "
             f"{queue.left:,} died once and stayed in {queue.queue}"
         )
+    console.rule("6. dlq doctor, and dlq topology apply")
+    healed = await _heal(console, broker, channel)
     await connection.close()
     console.rule()
     console.print("Try it on yours:  [b]dlq move SOURCE TARGET --url amqp://…  --dry-run[/]")
-    right = lost == 0 and left == tally.failed + tally.left
+    right = healed and lost == 0 and left == tally.failed + tally.left
     return Exit.DONE if right and [(q.moved, q.left) for q in report.queues] == [(left, NEW)] else Exit.LEFT
+
+
+async def _heal(console: Console, broker: PrivateBroker, channel: Channel) -> bool:
+    """Two queues that share a fanout for their dead letters; found, put right, and looked at again."""
+    await channel.declare_exchange("shared.dlx", "fanout")
+    for queue in ("invoices", "mails"):
+        await channel.declare_queue(f"{queue}.dlq")
+        await channel.bind_queue(f"{queue}.dlq", "shared.dlx")
+        await channel.declare_queue(queue, arguments={"x-dead-letter-exchange": "shared.dlx"})
+    address = parse_addresses(broker.url)[0]
+    found = await _examined(address, broker.api)
+    console.print("Two queues share one fanout for their dead letters. [b]dlq doctor[/]:")
+    for finding in found:
+        console.print(finding_text(finding), markup=False, soft_wrap=True)
+    for queue in ("invoices", "mails"):
+        # A queue's arguments are frozen, so it is declared again; its letters would move with --migrate.
+        await channel.delete_queue(queue)
+        await channel.declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        live = await read_topology(address, broker.api)
+        schedule = compile_schedule(Fixed(delays_ms=(1_000, 10_000, 60_000)), 3)
+        plan = layouts.plan("return", queue, schedule=schedule, version=live.version, there=live)
+        applied = await apply([address], broker.api, plan.topology, live, migrating=True)
+        console.print(
+            f"[b]dlq topology apply --queue {queue} --backoff 1s,10s,1min[/]: "
+            f"{count(sum(item.outcome is Outcome.CREATED for item in applied.items), 'thing')} declared, "
+            f"{count(len(applied.left), 'difference')} left"
+        )
+    rest = await _examined(address, broker.api)
+    console.print(f"[b]dlq doctor[/] again: {count(len(rest), 'finding')} of this kind.")
+    return bool(found) and not rest
+
+
+async def _examined(address: Address, api: str) -> list[Finding]:
+    told = await examine_broker(address, api, watches=(), ignore=frozenset(), at_least=Severity.ERROR)
+    return [finding for finding in told.findings if finding.rule == "shared-dlx-fanout"]
 
 
 async def _set_up(channel: Channel) -> None:

@@ -122,12 +122,13 @@ def _rendered(told: Diagnosis, form: Format) -> str:
 def _as_text(told: Diagnosis) -> str:
     blocks: list[str] = []
     for vhost in told.vhosts:
-        blocks += [_finding_text(finding) for finding in vhost.findings]
+        blocks += [finding_text(finding) for finding in vhost.findings]
         blocks.append(_summary(vhost, told))
     return "\n\n".join(blocks)
 
 
-def _finding_text(finding: Finding) -> str:
+def finding_text(finding: Finding) -> str:
+    """One finding as a person reads it."""
     rows = [
         ["path", " → ".join(finding.path)],
         ["why", finding.why],

@@ -190,7 +190,7 @@ RULES: Final = (
     Rule(
         id="retry-permissions",
         harm=Harm.STUCK,
-        summary="A user who may not do what dead-lettering or retrying needs.",
+        summary="a user who may not do what dead-lettering or retrying needs",
         why=(
             "Creating a queue with a dead-letter exchange needs write on that exchange (`amq.default` for "
             "the default one). A user without it is not refused while the queue exists, only when it has to "

@@ -196,7 +196,7 @@ def set_policy(
 RULE: Final = Rule(
     id="alternate-exchange",
     harm=Harm.LOST,
-    summary="An alternate exchange that is missing, leads back, or hides what found no queue.",
+    summary="an alternate exchange that is missing, leads back, or hides what found no queue",
     why=(
         "What no binding takes goes to the alternate exchange. If that does not exist or leads back, "
         "RabbitMQ drops the letter; if it leads to the queue the letter died in, the letter spins; if it "

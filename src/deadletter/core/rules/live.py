@@ -124,7 +124,7 @@ RULES: Final = (
         id="growing-dlq",
         harm=Harm.STUCK,
         live=True,
-        summary="A dead-letter queue that is getting longer.",
+        summary="a dead-letter queue that is getting longer",
         why=(
             "Its growth says that something fails now, faster than anybody takes care of it. As measured by "
             "the broker over its last samples, so it is some seconds old."
@@ -135,7 +135,7 @@ RULES: Final = (
         id="held-letters",
         harm=Harm.STUCK,
         live=True,
-        summary="Letters held by at-least-once dead-lettering because their target is missing or full.",
+        summary="letters held by at-least-once dead-lettering because their target is missing or full",
         why=(
             "They count among a queue's messages but are neither ready nor unacknowledged, so no client sees "
             "them. RabbitMQ tries again, up to three minutes after the target is there; 32 of them stop the "
@@ -148,7 +148,7 @@ RULES: Final = (
         id="overdue-level",
         harm=Harm.STUCK,
         live=True,
-        summary="A delay queue whose oldest letter should have left long ago.",
+        summary="a delay queue whose oldest letter should have left long ago",
         why=(
             "RabbitMQ fixes the time of expiry when a letter enters the queue and looks only at the head. "
             "After a TTL was made shorter, old letters keep the long one and hold up the new ones, on every "

@@ -273,7 +273,7 @@ RULES: Final = (
     Rule(
         id="dlq-limits",
         harm=Harm.LOST,
-        summary="A dead-letter queue that throws letters away: TTL, length limit or expiry.",
+        summary="a dead-letter queue that throws letters away: TTL, length limit or expiry",
         why=(
             "What lies in a dead-letter or parking queue waits for a person. A message TTL throws each "
             "letter away, a length limit the oldest (or refuses the newest), `expires` the whole queue once "
@@ -285,7 +285,7 @@ RULES: Final = (
         id="unused-queue",
         harm=Harm.STUCK,
         live=True,
-        summary="A queue without consumers that grows, or expires into a dead-letter exchange.",
+        summary="a queue without consumers that grows, or expires into a dead-letter exchange",
         why=(
             "A queue that is bound but not consumed keeps collecting. It grows until the broker stops its "
             "publishers; or it expires into a dead-letter queue, where letters that never failed are "
@@ -296,7 +296,7 @@ RULES: Final = (
     Rule(
         id="unwatched-dlq",
         harm=Harm.STUCK,
-        summary="A dead-letter queue that nobody watches.",
+        summary="a dead-letter queue that nobody watches",
         why=(
             "Letters end there, and neither the configuration nor a consumer takes care of them: they are "
             "found when a customer asks. Said only where a configuration names the queues that are watched."
@@ -307,7 +307,7 @@ RULES: Final = (
         id="mixed-services",
         harm=Harm.LOST,
         live=True,
-        summary="Several services consume one dead-letter queue.",
+        summary="several services consume one dead-letter queue",
         why=(
             "RabbitMQ hands the letters of a queue to its consumers in turn, whoever they are meant for. Two "
             "services on one dead-letter queue each get half of the other's letters. Different users are "
@@ -319,7 +319,7 @@ RULES: Final = (
         id="no-prefetch",
         harm=Harm.STUCK,
         live=True,
-        summary="A consumer that acknowledges but has no prefetch limit.",
+        summary="a consumer that acknowledges but has no prefetch limit",
         why=(
             "Without a prefetch a consumer is given all there is (2,000 at a time on a quorum queue), and "
             "the other consumers nothing. When it crashes, everything comes back at once, and on a quorum "

@@ -196,7 +196,7 @@ RULES: Final = (
     Rule(
         id="at-least-once-into-refusing",
         harm=Harm.STUCK,
-        summary="At-least-once dead-lettering into a target that can refuse or be missing.",
+        summary="at-least-once dead-lettering into a target that can refuse or be missing",
         why=(
             "A quorum queue with at-least-once dead-lettering keeps a letter until its target has confirmed "
             "it. If the target is full and refuses, or no queue is bound for its key, the letter stays; "
@@ -209,7 +209,7 @@ RULES: Final = (
     Rule(
         id="mixed-ttl",
         harm=Harm.STUCK,
-        summary="A delay queue without a TTL of its own: short delays wait behind long ones.",
+        summary="a delay queue without a TTL of its own: short delays wait behind long ones",
         why=(
             "RabbitMQ looks at expiration only at the head of a queue. Where each letter carries its own, a "
             "letter of 0.2 s behind one of 6 s comes out after 6 s, in classic and quorum queues of every "

@@ -268,7 +268,7 @@ RULES: Final = (
     Rule(
         id="native-delay-ignored",
         harm=Harm.SPUN,
-        summary="Delayed retries asked of a broker that does not have them.",
+        summary="delayed retries asked of a broker that does not have them",
         why=(
             "Quorum queues delay retries by themselves from 4.3 on. Older brokers accept the arguments "
             "`x-delayed-retry-*` and ignore them, so a letter that is given back returns at once and spins; "
@@ -280,7 +280,7 @@ RULES: Final = (
     Rule(
         id="refused-by-4",
         harm=Harm.STUCK,
-        summary="Settings that RabbitMQ 4 refuses or ignores.",
+        summary="settings that RabbitMQ 4 refuses or ignores",
         why=(
             "4.0 refuses policies for mirrored queues (`ha-*`), and a definitions file that has one; 4.3 "
             "also refuses `queue-master-locator` and queue version 1. `x-queue-mode` is taken and "
