@@ -4,6 +4,8 @@ export PYTHON
 BIN := .venv/bin
 VERSIONS ?= 3.10 4.0 4.3
 PYTEST := $(BIN)/pytest
+# Each worker has a broker of its own, and much of a broker test is waiting.
+ABREAST := -n 3 --dist worksteal
 
 .PHONY: help setup demo test check lint types imports format brokers test-brokers bench lock clean
 
@@ -17,10 +19,10 @@ demo: setup ## watch it work, on a private RabbitMQ
 	@$(BIN)/dlq demo
 
 test: setup lint types imports ## everything, on the RabbitMQ that is installed (or gets installed)
-	$(PYTEST) tests
+	$(PYTEST) $(ABREAST) tests
 
 check: setup lint types imports ## the quick part: format, lint, types, imports, unit and property tests
-	$(PYTEST) -q tests/unit tests/property
+	$(PYTEST) -q -n 2 tests/unit tests/property
 
 lint: setup
 	@$(BIN)/ruff format --check -q . || { echo "not formatted; run: make format"; exit 1; }
@@ -41,12 +43,13 @@ brokers: ## fetch the other RabbitMQ versions (root, Debian or Ubuntu)
 
 test-brokers: setup brokers ## the broker suite on every version: make test-brokers VERSIONS="4.0 4.3"
 	@for version in $(VERSIONS); do \
-		echo "== RabbitMQ $$version"; $(PYTEST) -q tests/broker --broker $$version || exit 1; done
+		echo "== RabbitMQ $$version"; $(PYTEST) -q $(ABREAST) tests/broker --broker $$version || exit 1; done
 
 bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a one-by-one checker
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.movers
-	$(BIN)/python -m bench.check
+	$(BIN)/python -m bench.check --broker 3.10 --broker 4.0 --broker 4.3
+	$(BIN)/python -m bench.doctor
 	$(BIN)/python -m bench.memory
 
 lock: setup ## compile requirements.lock anew

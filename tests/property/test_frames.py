@@ -203,6 +203,8 @@ SERVER_METHODS: dict[str, st.SearchStrategy[tuple[base.Frame, replies.Reply]]] =
         st.booleans(),
     ),
     "confirm-ok": st.just((commands.Confirm.SelectOk(), replies.Done())),
+    "tx-ok": st.just((commands.Tx.SelectOk(), replies.Done())),
+    "commit-ok": st.just((commands.Tx.CommitOk(), replies.Done())),
 }
 ANY_SERVER_METHOD = st.one_of(*SERVER_METHODS.values())
 
