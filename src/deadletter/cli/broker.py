@@ -10,7 +10,7 @@ from rich.console import Console
 
 from deadletter.broker.private import private_broker
 from deadletter.cli.exits import Exit
-from deadletter.cli.screen import result
+from deadletter.cli.output import result
 
 
 def run(*, version: str | None, as_json: bool) -> Exit:

@@ -11,7 +11,8 @@ from deadletter.broker import courier
 from deadletter.cli import loop
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
-from deadletter.cli.screen import MoveScreen, result
+from deadletter.cli.output import result
+from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, span
 from deadletter.core.capture import mapping
 from deadletter.errors import UsageError

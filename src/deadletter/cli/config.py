@@ -9,7 +9,7 @@ from pathlib import Path
 from deadletter import config
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
-from deadletter.cli.screen import result
+from deadletter.cli.output import result
 from deadletter.config.secrets import shown
 from deadletter.config.settings import Effective, Settings
 from deadletter.errors import ConfigError

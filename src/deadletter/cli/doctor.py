@@ -13,7 +13,7 @@ from typing import Final, Literal
 from deadletter import __version__, config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
-from deadletter.cli.screen import result
+from deadletter.cli.output import result
 from deadletter.cli.units import count, span
 from deadletter.core.finding import Finding, Severity
 from deadletter.core.rules import RULES

@@ -13,7 +13,8 @@ from deadletter.broker.courier import Bounds, Courier, Deaths, Ended, Send, Tall
 from deadletter.broker.session import Link, supervise
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
-from deadletter.cli.screen import MoveScreen, result
+from deadletter.cli.output import result
+from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, parse_rate, parse_span, span
 from deadletter.errors import NotFound, QueueMissing, UsageError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from deadletter import config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
-from deadletter.cli.screen import result
+from deadletter.cli.output import result
 from deadletter.core import looking
 from deadletter.core.deaths import Death
 from deadletter.core.origin import Ambiguous, Origin

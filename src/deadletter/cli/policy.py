@@ -13,7 +13,7 @@ from deadletter.cli import letter_file, loop
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
 from deadletter.cli.letter_file import Sample
-from deadletter.cli.screen import result
+from deadletter.cli.output import result
 from deadletter.cli.units import count
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.decide import Answer, Circumstances, Decision, Retry, questions

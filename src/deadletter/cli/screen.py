@@ -5,7 +5,6 @@ On a terminal there is a progress bar; elsewhere (a pipe, cron, CI) only what is
 
 from __future__ import annotations
 
-import sys
 from types import TracebackType
 from typing import Self, assert_never
 
@@ -73,9 +72,3 @@ class MoveScreen:
                 self._connected = True
             case _:
                 assert_never(event)
-
-
-def result(text: str) -> None:
-    """The result of a command: the one thing that goes to stdout."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
-    sys.stdout.flush()

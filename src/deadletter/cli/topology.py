@@ -15,8 +15,9 @@ from deadletter.broker.definitions import read_definitions
 from deadletter.broker.shape import read_topology
 from deadletter.cli import loop, topology_words
 from deadletter.cli.exits import Exit
+from deadletter.cli.output import result
 from deadletter.cli.schedule import parse_backoff
-from deadletter.cli.screen import MoveScreen, result
+from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import parse_rate
 from deadletter.config.settings import Settings
 from deadletter.core import layouts

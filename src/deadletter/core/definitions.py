@@ -17,6 +17,7 @@ from deadletter.errors import UsageError
 
 _T = TypeVar("_T")
 Item = Mapping[str, Any]
+_KINDS = {kind.value: kind for kind in Kind}
 
 
 def read_definitions(document: object, source: str, *, version: str | None = None) -> dict[str, Topology]:
@@ -108,7 +109,7 @@ def binding_of(item: Item) -> Binding:
     return Binding(
         source=str(item["source"]),
         destination=str(item["destination"]),
-        to=Kind(str(item.get("destination_type", "queue"))),
+        to=_KINDS[str(item.get("destination_type", "queue"))],
         routing_key=str(item.get("routing_key", "")),
         arguments=dict(item.get("arguments") or {}),
     )

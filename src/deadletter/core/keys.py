@@ -100,5 +100,11 @@ class KeyIndex(Generic[_T]):
 
 
 def _tokens(keys: Keys) -> list[object]:
-    signs: dict[str, object] = {"*": _ONE, "#": _RUN} if keys.pattern else {}
-    return [signs.get(word, word) for word in words(keys.text)]
+    found: list[object] = [*words(keys.text)]
+    if keys.pattern:
+        for at, word in enumerate(found):
+            if word == "*":
+                found[at] = _ONE
+            elif word == "#":
+                found[at] = _RUN
+    return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from deadletter.core.table import Value
@@ -101,7 +102,13 @@ def _of_both(key: str, winner: Value, other: Value) -> Value:
 
 
 def _matches(pattern: str, name: str) -> bool:
+    compiled = _compiled(pattern)
+    return compiled is not None and compiled.search(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str] | None:
     try:
-        return re.search(pattern, name) is not None
+        return re.compile(pattern)
     except re.error:
-        return False  # PCRE that Python does not know: better no policy than a wrong one
+        return None  # PCRE that Python does not know: better no policy than a wrong one
