@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from deadletter.amqp.channel import Delivery
@@ -21,7 +20,7 @@ from deadletter.amqp.connection import Connection
 from deadletter.broker.intake import Intake, Window, window
 from deadletter.broker.verdict import Terms
 from deadletter.core import message, names, table
-from deadletter.errors import WireError
+from deadletter.errors import MessageError, WireError
 
 MANY_TO_CLOSE: Final = 20
 DELIVERY_COUNTS: Final = frozenset(name.encode() for name in names.DELIVERY_COUNTS)
@@ -99,10 +98,7 @@ class Intakes:
 
         One after the other, each channel would wait for an answer of its own.
         """
-        if self._next is not None:
-            self._next.cancel()
-            with suppress(asyncio.CancelledError, WireError):
-                await self._next
+        await self._dismiss()
         every = [*self._holding, *self._row]
         held = sum(intake.receipts.unacked for intake in every)
         if len(every) > MANY_TO_CLOSE:
@@ -112,6 +108,14 @@ class Intakes:
                 every.reverse()
         await asyncio.gather(*(intake.close() for intake in every))
         return held
+
+    async def _dismiss(self) -> None:
+        """The successor will not be needed."""
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.wait({self._next})  # not the task itself: its end is not ours
+            if not self._next.cancelled() and self._next.exception() is None:
+                await self._next.result().close()
 
     async def _is_classic(self) -> bool:
         """Whether the source is a classic queue, told by a letter that just went back to it.
@@ -123,13 +127,13 @@ class Intakes:
         """
         channel = await self._taking.channel()
         back = await channel.get(self._source)
-        classic = False
         if back is not None:
-            counts = table.find(message.header_table(back.message.properties), DELIVERY_COUNTS)
-            classic = back.redelivered and not counts
             channel.nack(back.tag, requeue=True)
         await channel.close()
-        return classic
+        try:
+            return back is not None and back.redelivered and not _counts(back)
+        except MessageError:
+            return False  # no message a broker should have taken; the other order is never wrong, only slow
 
     # -- one after the other -----------------------------------------------------------------------------
     def _left_over(self, promised: int = 0) -> int | None:
@@ -168,3 +172,7 @@ class Intakes:
             await self._start(successor, budget)
         else:
             await successor.close()
+
+
+def _counts(delivery: Delivery) -> list[table.Entry]:
+    return table.find(message.header_table(delivery.message.properties), DELIVERY_COUNTS)
