@@ -7,6 +7,7 @@ installed. A broker that cannot be started is an error, never a skip: a green ru
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    # Who starts the tests in the background, or under nohup, has these ignored, and every command under test
+    # would inherit that.
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     # Somebody who works with `dlq` has these set, to a broker that no test may ever touch.
     for name in ("DLQ_URL", "DLQ_API", "DLQ_STORE", "DLQ_CONFIG"):
         os.environ.pop(name, None)
