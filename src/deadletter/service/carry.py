@@ -37,6 +37,9 @@ from deadletter.errors import MoveFailed, WireError
 
 TRIES: Final = 10
 """So often a lost connection is tried again, each time with a fresh look; the pauses add up to minutes."""
+PASSES: Final = 1000
+"""Each takes what is there at its start. A source that is not empty once after so many is filled as fast as
+it is emptied."""
 _PAUSE_MAX_S: Final = 20.0
 _ONCE: Final = Persistence(first_s=60.0, again_s=0.0)
 """Do not go on by yourself after a loss: first look at what has arrived."""
@@ -96,7 +99,7 @@ async def carry(
     carried = Carried()
     tries, looked = 0, False
     arrived, blind = Arrived(), False
-    while True:
+    for _ in range(PASSES):
         try:
             if await depth_of(addresses, source) == 0:
                 return carried
@@ -131,6 +134,7 @@ async def carry(
             if not tally.failed:
                 raise MoveFailed(f"no letter of {source} can be taken: {tally.ended.value}")
             return carried
+    raise MoveFailed(f"{source} does not become empty: somebody fills it as fast as it is emptied; stop that")
 
 
 class _Judge:
