@@ -64,11 +64,16 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """`pauses`: growing pauses between sweeps instead of `every_ms`. `policies`: names; None means all."""
+    """`pauses`: growing pauses between sweeps instead of `every_ms`. `policies`: names; None means all.
+
+    `layout`: return, levels or sweep. `delays_ms`: of the numbered levels, with layout levels only.
+    """
 
     dlq: str
     vhost: str
     mode: Mode
+    layout: str = "return"
+    delays_ms: tuple[int, ...] = ()
     every_ms: int | None = None
     pauses: Backoff | None = None
     limit_per_boot: int | None = None
@@ -83,7 +88,62 @@ class AlertSettings:
     depth_critical: int
     age_warning_ms: int | None
     age_critical_ms: int | None
+    growth_per_minute: int | None = None
+    """More letters a minute than this come into a dead-letter queue."""
+    held: int | None = 100
+    """More letters than this wait because a guard holds them."""
+    breaker: bool = True
     channels: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerSettings:
+    """Hold an origin's letters when at least `letters` of the last `window_ms` died again, `share` of all."""
+
+    enabled: bool = True
+    letters: int = 20
+    share: float = 0.9
+    window_ms: int = 60_000
+    pause_ms: int = 5_000
+    """Before the first probe; twice as long after each that fails, up to `pause_max_ms`."""
+    pause_max_ms: int = 300_000
+    probe_ms: int = 5_000
+    """How long a probe may take to die again; after that it is taken for a success."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSettings:
+    """What keeps retries from doing harm."""
+
+    require_consumers: bool = True
+    max_depth: int | None = None
+    budget_per_minute: int | None = None
+    budget_share: float | None = None
+    """Retries into an origin are at most this share of what else is published to it (0.2 is 20 %), and
+    always at least `budget_floor_per_minute`."""
+    budget_floor_per_minute: int = 60
+    breaker: BreakerSettings = BreakerSettings()
+    copies: int = 4
+    """More letters of one id and attempt than this stop the path of their origin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """How `dlq serve` runs."""
+
+    listen: str | None = "127.0.0.1:8025"
+    """Where it answers HTTP; None: nowhere."""
+    name: str | None = None
+    """What this instance is called; None: its host and process."""
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    grace_ms: int = 30_000
+    """How long an orderly end may take."""
+    prefetch: int = 500
+    survey_ms: int = 5_000
+    """How often queues are looked at."""
+    adjust_dlqs: bool = True
+    """Take the delivery limit off watched dead-letter queues, by a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +177,8 @@ class Settings:
     watches: tuple[Watch, ...]
     alerts: AlertSettings
     check: CheckSettings
+    guards: GuardSettings = GuardSettings()
+    serve: ServeSettings = ServeSettings()
     file: Path | None
     effective: tuple[Effective, ...] = field(repr=False)
 

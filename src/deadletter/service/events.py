@@ -1,0 +1,233 @@
+"""What happens in the service, as facts. The path of a letter emits them; logs, metrics and alerts listen.
+
+A listener cannot break the path: `Hub.emit` catches what one raises, says it once, and goes on. Facts about
+letters come in bunches (`Confirmed`), because there may be ten thousand a second; what is rare comes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class Kind(StrEnum):
+    """What became of a letter."""
+
+    DELAYED = "delayed"
+    """Decided: it waits, then goes back."""
+    RELEASED = "released"
+    """Back in its origin."""
+    HELD = "held"
+    """It was due, and a guard keeps it in the broker until its origin can take it."""
+    PARKED = "parked"
+    DISCARDED = "discarded"
+    LEFT = "left"
+    """Still where it was, on purpose."""
+    FAILED = "failed"
+    """Still where it was, although it should have gone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Fate:
+    """One kind of end for letters of one kind; many letters share one, and it is compared by identity."""
+
+    kind: Kind
+    source: str
+    """The queue it was taken from."""
+    origin: str = ""
+    """Empty where it is not known."""
+    policy: str = ""
+    reason: str = ""
+    """Why it died: rejected, expired, maxlen, delivery_limit."""
+    cause: str = ""
+    """Why this became of it: a `core.decide.Cause`, or a word of the service's."""
+    delay_ms: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """These letters are in their new home; or, LEFT and FAILED, in their old one."""
+
+    fates: Mapping[Fate, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """How much later than promised letters were released, in seconds."""
+
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """One decision. Only emitted when somebody asked for each of them."""
+
+    letter_id: str
+    fate: Fate
+    why: str
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSeen:
+    """A watched dead-letter queue, or one of ours, as it is now."""
+
+    queue: str
+    watched: bool
+    depth: int
+    consumers: int
+    growth_per_s: float = 0.0
+    oldest_s: float | None = None
+    """The age of the oldest letter, where it is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueGone:
+    queue: str
+
+
+class GateState(StrEnum):
+    OPEN = "open"
+    CLOSED = "closed"
+    PROBING = "probing"
+    RAMPING = "ramping"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateChanged:
+    """A guard lets letters of an origin (or of one group of it) through, or does not. `gate` is its key."""
+
+    gate: str
+    origin: str
+    state: GateState
+    guard: str
+    """breaker, consumers, depth, full, budget, growth."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSeen:
+    """`policy` is empty for the budget over all."""
+
+    policy: str
+    used: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseChanged:
+    name: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepEnded:
+    dlq: str
+    seen: int
+    moved: int
+    left: int
+    failed: int
+    seconds: float
+    why: str
+    """Who asked: timer, startup, signal, request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthFound:
+    """More letters of one id than there should be: the path is stopped."""
+
+    origin: str
+    letter_id: str
+    copies: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingNamed:
+    """Something about the broker's shape that the service works around; `rule` is the doctor's."""
+
+    rule: str
+    subject: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Something does not work now. `what` names it: broker, store, management, watch:NAME, alert:CHANNEL."""
+
+    what: str
+    why: str
+    seconds: float | None = None
+    """Until the next try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    what: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoliciesChanged:
+    count: int
+    where: str
+    problems: tuple[str, ...] = ()
+    """Rows that were ignored, and why."""
+
+
+class Stage(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    RELOADED = "reloaded"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeChanged:
+    stage: Stage
+    why: str = ""
+
+
+Event: TypeAlias = (
+    Confirmed
+    | Late
+    | Decided
+    | QueueSeen
+    | QueueGone
+    | GateChanged
+    | BudgetSeen
+    | LeaseChanged
+    | SweepEnded
+    | GrowthFound
+    | FindingNamed
+    | Trouble
+    | Recovered
+    | PoliciesChanged
+    | LifeChanged
+)
+Listener: TypeAlias = Callable[[Event], None]
+
+
+class Hub:
+    """Tells every listener. `on_broken` hears of one that raised; it is called once per listener."""
+
+    def __init__(self, on_broken: Callable[[Listener, Exception], None]) -> None:
+        self._listeners: list[Listener] = []
+        self._on_broken = on_broken
+        self._broken: set[int] = set()
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def emit(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception as error:  # noqa: BLE001 -- a listener must not stop a letter; it is said, once
+                if id(listener) not in self._broken:
+                    self._broken.add(id(listener))
+                    self._on_broken(listener, error)
