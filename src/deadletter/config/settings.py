@@ -14,6 +14,7 @@ from typing import Final, Literal
 from deadletter.amqp.address import Address
 from deadletter.core.backoff import Backoff
 from deadletter.core.deaths import CountBy
+from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.policy import Policies
 
 Kind = Literal["option", "environment", "file", "default"]
@@ -97,21 +98,6 @@ class AlertSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerSettings:
-    """Hold an origin's letters when at least `letters` of the last `window_ms` died again, `share` of all."""
-
-    enabled: bool = True
-    letters: int = 20
-    share: float = 0.9
-    window_ms: int = 60_000
-    pause_ms: int = 5_000
-    """Before the first probe; twice as long after each that fails, up to `pause_max_ms`."""
-    pause_max_ms: int = 300_000
-    probe_ms: int = 5_000
-    """How long a probe may take to die again; after that it is taken for a success."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardSettings:
     """What keeps retries from doing harm."""
 
@@ -122,7 +108,7 @@ class GuardSettings:
     """Retries into an origin are at most this share of what else is published to it (0.2 is 20 %), and
     always at least `budget_floor_per_minute`."""
     budget_floor_per_minute: int = 60
-    breaker: BreakerSettings = BreakerSettings()
+    breaker: BreakerTerms = BreakerTerms()
     copies: int = 4
     """More letters of one id and attempt than this stop the path of their origin."""
 
