@@ -10,7 +10,12 @@
     ├── NoPrivateBroker            a private RabbitMQ could not be started
     ├── QueueMissing               a queue somebody named is not there
     ├── ManagementRefused          the management API did not tell what we had to know
+    ├── ServiceRefused             the service must not run like this; nothing was taken
     ├── MoveFailed                 the safe move could not go on; what it held is back in its source
+    ├── StoreError                 anything between us and the store
+    │   ├── StoreUnreachable       it does not answer, or somebody keeps it locked (worth another try)
+    │   └── StoreRefused           it answers, and says no: login, rights, a table of another shape
+    │       └── TableMissing       a table we need is not there
     └── WireError                  anything between us and the broker
         ├── FrameError             bytes that are not AMQP, or larger than we allow
         ├── CannotConnect          no conversation came about
@@ -102,8 +107,28 @@ class ManagementRefused(DeadletterError):
     """The management API did not tell what we had to know."""
 
 
+class ServiceRefused(DeadletterError):
+    """The service must not run like this: letters could be lost. Nothing was taken."""
+
+
 class MoveFailed(DeadletterError):
     """The safe move could not go on; everything it held is back in its source."""
+
+
+class StoreError(DeadletterError):
+    """Anything between us and the store."""
+
+
+class StoreUnreachable(StoreError):
+    """It does not answer, or somebody keeps it locked. Worth another try."""
+
+
+class StoreRefused(StoreError):
+    """It answers, and says no: login, rights, a table of another shape."""
+
+
+class TableMissing(StoreRefused):
+    """A table we need is not there."""
 
 
 class WireError(DeadletterError):

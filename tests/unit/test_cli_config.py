@@ -113,11 +113,13 @@ def test_the_schema_is_one(tmp_path: Path) -> None:
     schema = json.loads(dlq("config", "schema", directory=tmp_path).stdout)
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert set(schema["properties"]) == {
-        "alerts", "broker", "check", "default_policy", "policies", "store", "watches",
+        "alerts", "broker", "check", "default_policy", "guards", "policies", "serve", "store", "watches",
     }  # fmt: skip
     assert schema["additionalProperties"] is False
     policy = schema["$defs"]["PolicyTable"]["properties"]
-    assert {"name", "match", "retries", "backoff", "deadline", "then", "count_by", "errors"} == set(policy)
+    assert set(policy) == {
+        "name", "match", "retries", "backoff", "deadline", "then", "count_by", "budget_per_minute", "errors",
+    }  # fmt: skip
     reason = json.dumps(schema["$defs"]["Match"]["properties"]["reason"])
     assert "rejected" in reason
     assert "array" in reason

@@ -14,7 +14,9 @@ from deadletter.config.files import read
 from deadletter.config.keys import Key, keys, variables
 from deadletter.config.schema import json_schema
 from deadletter.config.secrets import shown
+from deadletter.config.settings import Mode, Settings
 from deadletter.config.sources import CONFIG_VARIABLE
+from deadletter.core.backoff import compile_schedule
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "configuration.md"
@@ -83,7 +85,7 @@ def test_the_example_loads_and_shows_every_section() -> None:
     assert [policy.name for policy in settings.policies] == [
         "too-late", "big-orders", "orders", "goqueue", "default",
     ]  # fmt: skip
-    assert len(settings.watches) == 4
+    assert len(settings.watches) == 5
     written = {tuple(part for part in trail if isinstance(part, str)) for trail in read(EXAMPLE).lines}
     shown_keys = {documented_as(key) for key in keys() if key.path in written}
     assert [name for name in names() if name not in shown_keys and "default_policy" not in name] == []
@@ -96,6 +98,63 @@ def test_the_example_holds_its_secrets_when_shown() -> None:
     assert "T000" not in everything
     assert "change-me" not in repr(settings)
     assert "T000" not in repr(settings)
+
+
+def test_each_key_stands_with_its_section() -> None:
+    section = ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif found := re.match(r"\| `([a-z_]+)\.[a-z_.]+` \|", line):
+            assert found[1] == section, line
+
+
+def example(name: str) -> Settings:
+    settings = load(config=DOCS / "examples" / name, environment={})
+    assert f"(examples/{name})" in PAGE.read_text()
+    return settings
+
+
+def test_every_example_is_shown_and_loads() -> None:
+    names_there = {path.name for path in (DOCS / "examples").iterdir()}
+    assert names_there == {"deadletter.toml", "processor.toml", "retry-service.toml", "serve.toml"}
+    for name in sorted(names_there):
+        example(name)
+
+
+def test_the_processor_is_what_its_document_asks_for() -> None:
+    settings = example("processor.toml")
+    (watch,) = settings.watches
+    assert (watch.dlq, watch.layout, watch.mode) == ("retry-queue", "levels", Mode.CONSUME)
+    assert watch.delays_ms == (10_000, 15_000, 20_000)
+    assert settings.policies.default.retries == 0
+    assert [(rule.match.routing_key, rule.retries) for rule in settings.policies.rules] == [
+        ("order.placed", 3)
+    ]
+
+
+def test_the_retry_service_is_what_its_document_asks_for() -> None:
+    by_clock, growing, at_start, asked = example("retry-service.toml").watches
+    assert (by_clock.dlq, by_clock.mode, by_clock.every_ms) == ("bot_events.dlq", Mode.SWEEP, 900_000)
+    assert growing.pauses is not None
+    pauses_ms = compile_schedule(growing.pauses, 3).typical_delays_ms
+    assert (pauses_ms, growing.limit_per_boot) == ((300_000, 900_000, 2_700_000), 3)
+    assert (at_start.mode, asked.mode) == (Mode.STARTUP, Mode.MANUAL)
+    assert {watch.layout for watch in (by_clock, growing, at_start, asked)} == {"sweep"}
+
+
+def test_the_rows_on_other_systems_are_settings_that_load(tmp_path: Path) -> None:
+    """What the table promises under `here`, read as the lines of a watch."""
+    of_a_watch = ("mode", "every", "backoff", "limit_per_boot", "layout", "dlq")
+    file = tmp_path / "deadletter.toml"
+    seen: list[str] = []
+    for said in PAGE.read_text().partition("| there | here |")[2].splitlines():
+        here = [line for line in re.findall(r"`([a-z_]+ = [^`]+)`", said) if line.split()[0] in of_a_watch]
+        named = [] if any(line.startswith("dlq") for line in here) else ['dlq = "x.dlq"']
+        file.write_text("\n".join(["[[watches]]", *named, *here]))
+        load(config=file, environment={})
+        seen += here
+    assert {line.split()[0] for line in seen} == {*of_a_watch}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Final, TypeAlias
 
 from deadletter.amqp.address import Address
 from deadletter.broker import session
+from deadletter.broker.judge import Judging
 from deadletter.broker.passage import Passage
 from deadletter.broker.session import Connected, Link, Persistence, Waiting
 from deadletter.broker.verdict import Ended, Failure, Leave, Send, Terms, Verdict
@@ -47,6 +48,7 @@ __all__ = [
     "Ended",
     "Event",
     "Failure",
+    "Judging",
     "Leave",
     "Letter",
     "Progress",
@@ -121,7 +123,7 @@ class Courier:
         addresses: Sequence[Address],
         *,
         source: str,
-        decide: Callable[[Letter], Verdict],
+        decide: Callable[[Letter], Verdict] | Judging,
         bounds: Bounds = Bounds(),  # noqa: B008 -- frozen
         terms: Terms = Terms(),  # noqa: B008 -- frozen
         persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
@@ -132,7 +134,7 @@ class Courier:
         self.run_id = f"{now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
         self._addresses = addresses
         self._source = source
-        self._decide = decide
+        self._judging = decide if isinstance(decide, Judging) else Judging(decide=decide)
         self._bounds = bounds
         self._terms = terms
         self._persistence = persistence
@@ -158,10 +160,7 @@ class Courier:
 
     async def run(self) -> Tally:
         """Move until the bounds are reached. Raises when it cannot go on; nothing is lost then either."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        if self._bounds.seconds is not None:
-            self._deadline = started + self._bounds.seconds
+        started = self._begin()
         ended = await session.supervise(
             self._addresses,
             self._work,
@@ -170,20 +169,34 @@ class Courier:
             dice=self._dice,
             on_event=self._on_event,
         )
+        return self._tally(ended, started)
+
+    async def on(self, link: Link) -> Tally:
+        """The same on a link that somebody else keeps; a lost connection is raised."""
+        started = self._begin()
+        return self._tally(await self._work(link), started)
+
+    def _begin(self) -> float:
+        started = asyncio.get_running_loop().time()
+        if self._bounds.seconds is not None:
+            self._deadline = started + self._bounds.seconds
+        return started
+
+    def _tally(self, ended: Ended, started: float) -> Tally:
         last = self._passage
-        failed = Counter[str]() if last is None else last.failed
+        failed = Counter[str]() if last is None else last.judge.failed
         tally = Tally(
             run=self.run_id,
             source=self._source,
             moved=self._moved,
-            left=0 if last is None else last.left,
+            left=0 if last is None else last.judge.left,
             failed=failed.total(),
             reasons=dict(failed.most_common()),
-            examples=() if last is None else tuple(last.examples),
+            examples=() if last is None else tuple(last.judge.examples),
             maybe_twice=self._maybe_twice,
             reconnects=max(0, self._links - 1),
             total=self._total,
-            seconds=loop.time() - started,
+            seconds=asyncio.get_running_loop().time() - started,
             ended=ended,
         )
         self._on_event(Progress(moved=tally.moved, left=tally.left, failed=tally.failed, total=self._total))
@@ -204,7 +217,7 @@ class Courier:
                 taking=taking,
                 giving=giving,
                 source=self._source,
-                decide=self._decide,
+                judging=self._judging,
                 run=self.run_id,
                 user=user,
                 budget=remaining,
@@ -222,9 +235,13 @@ class Courier:
                 ended = await passage.run()
             except (ChannelClosed, ClosedByBroker) as error:
                 self._account(passage)
-                if isinstance(error, ConnectionForced) or not passage.suspects:
+                if isinstance(error, ConnectionForced):
                     raise
-                self._suspect(passage.suspects, error)
+                if passage.suspects:
+                    self._suspect(passage.suspects, error)
+                elif isinstance(error, ChannelClosed) or passage.lost_source:
+                    raise
+                # else a letter of somebody else's on the same connection was to blame: go on with a new one
             except BaseException:
                 self._account(passage)
                 raise
@@ -258,7 +275,8 @@ class Courier:
         self._published += passage.published
         # Confirmed but not acked, or under way when the line went dead: the copy may be there, and the
         # letter is back in its source.
-        self._maybe_twice += passage.moved - passage.acked + len(passage.suspects) + passage.under_way
+        settled = passage.moved + passage.judge.dropped
+        self._maybe_twice += settled - passage.acked + len(passage.suspects) + passage.under_way
         if passage.lost_source:
             # The last acks may have been lost with the line.
             self._maybe_twice += min(passage.acked, self._terms.prefetch)
@@ -285,8 +303,8 @@ class Courier:
             self._on_event(
                 Progress(
                     moved=self._moved + passage.moved,
-                    left=passage.left,
-                    failed=passage.failed.total(),
+                    left=passage.judge.left,
+                    failed=passage.judge.failed.total(),
                     total=self._total,
                 )
             )

@@ -89,6 +89,11 @@ class Intakes:
         for intake in self._row:
             await intake.retire()
 
+    @property
+    def ripe(self) -> bool:
+        """Whether letters are confirmed and not acked: they wait for others before them."""
+        return any(intake.receipts.ripe for intake in self._row)
+
     def settle(self, *, at_once: bool) -> int:
         """Ack what may be acked now; returns how many letters that were."""
         return sum(intake.settle(at_once=at_once) for intake in self._row)

@@ -8,19 +8,33 @@ confirm comes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, NamedTuple
 
 from deadletter.amqp.channel import Channel, Delivery, Returned
 from deadletter.amqp.connection import Connection
 from deadletter.broker.flights import Flights, Outcome
 from deadletter.broker.intake import Intake
-from deadletter.broker.verdict import Send
+from deadletter.broker.verdict import Send, Wrap
 from deadletter.core.envelope import Address, Route, letter_id, move_number
 from deadletter.core.message import Message
+from deadletter.core.wrapping import wrap
 from deadletter.errors import MessageError, MoveFailed, WireError
 
-Cargo: TypeAlias = tuple[Intake, int, bytes]
-"""Where a publish came from: intake, delivery tag, and the properties it was published with."""
+WAYS_MAX: Final = 4_096
+"""How many different ways are remembered; each is a few hundred bytes."""
+
+
+class Cargo(NamedTuple):
+    """Where a publish came from, and what it was."""
+
+    intake: Intake
+    delivery: Delivery | None
+    """None when nobody wants to think again about a letter that did not arrive: bodies are large."""
+    tag: int
+    properties: bytes
+    """As it was published."""
+    verdict: Send | Wrap
+    tries: int
 
 
 class Outlet:
@@ -37,6 +51,8 @@ class Outlet:
         "_run",
         "_source",
         "_user",
+        "_ways",
+        "kept_bytes",
     )
 
     def __init__(
@@ -60,7 +76,11 @@ class Outlet:
         self._on_outcome = on_outcome
         self._on_lost = on_lost
         self._flights: Flights[Cargo] = Flights()
+        self.kept_bytes = 0
+        """Bodies that are kept until their publish is answered."""
         self._last: tuple[Send, bytes, Route] | None = None
+        self._ways: dict[int, tuple[Send, bytes, Route]] = {}
+        """By the identity of a Send, which is kept alive here so that no other can have it."""
         channel.on_confirm = self._on_confirm
         channel.on_return = self._on_return
         channel.on_closed = on_lost
@@ -107,15 +127,25 @@ class Outlet:
     def lost(self) -> bool:
         return self._channel.error is not None
 
-    def send(self, intake: Intake, delivery: Delivery, verdict: Send, came_by: Address) -> str | None:
+    def send(
+        self,
+        intake: Intake,
+        delivery: Delivery,
+        verdict: Send,
+        came_by: Address,
+        *,
+        more: bytes = b"",
+        tries: int = 0,
+        keep: bool = False,
+    ) -> str | None:
         """Publish a letter; returns why it cannot go, in which case nothing was published."""
         if self._last is None or self._last[0] is not verdict:
-            self._last = self._way(verdict)
+            self._last = self._ways.get(id(verdict)) or self._way(verdict)
         _, publishing, route = self._last
         channel, message = self._channel, delivery.message
         try:
             properties = route.properties(
-                message, came_by=came_by, number=self._number_from + channel.published + 1
+                message, came_by=came_by, number=self._number_from + channel.published + 1, more=more
             )
         except MessageError as error:
             return f"it cannot be read: {error}"
@@ -123,8 +153,29 @@ class Outlet:
         if len(properties) + 20 > self._connection.frame_max_bytes:
             return f"its headers do not fit into a frame of {self._connection.frame_max_bytes} bytes"
         number = channel.publish(publishing, properties, message.body)
-        self._flights.launch(number, (intake, delivery.tag, properties))
+        kept = None
+        if keep:
+            kept = delivery
+            self.kept_bytes += len(message.body)
+        self._flights.launch(number, Cargo(intake, kept, delivery.tag, properties, verdict, tries))
         return None
+
+    def send_wrapped(self, intake: Intake, delivery: Delivery, verdict: Wrap, *, tries: int) -> None:
+        """Publish a letter inside another message."""
+        number = self._number_from + self._channel.published + 1
+        wrapped = wrap(
+            delivery.message,
+            source=self._source,
+            move=f"{self._run}-{number}",
+            cause=verdict.cause,
+            why=verdict.why,
+            at_ms=verdict.at_ms,
+        )
+        publishing = self._channel.publishing(verdict.exchange, verdict.routing_key, mandatory=True)
+        number = self._channel.publish(publishing, wrapped.properties, wrapped.body)
+        self.kept_bytes += len(delivery.message.body)
+        cargo = Cargo(intake, delivery, delivery.tag, wrapped.properties, verdict, tries)
+        self._flights.launch(number, cargo)
 
     def _way(self, verdict: Send) -> tuple[Send, bytes, Route]:
         """What is the same for every letter that goes this way."""
@@ -135,12 +186,20 @@ class Outlet:
             user=self._user,
             target=Address(verdict.exchange.encode(), verdict.routing_key.encode()),
             deaths=verdict.deaths,
+            leg=verdict.leg,
+            anew=verdict.anew,
             add=verdict.headers,
         )
-        return verdict, publishing, route
+        if len(self._ways) >= WAYS_MAX:
+            self._ways.clear()
+        way = self._ways[id(verdict)] = (verdict, publishing, route)
+        return way
 
     def _on_confirm(self, number: int, multiple: bool, ok: bool) -> None:
-        self._on_outcome(self._flights.land(number, multiple=multiple, ok=ok))
+        landed = self._flights.land(number, multiple=multiple, ok=ok)
+        if self.kept_bytes:
+            self.kept_bytes -= sum(len(cargo.delivery.message.body) for cargo, _ in landed if cargo.delivery)
+        self._on_outcome(landed)
 
     def _on_return(self, returned: Returned) -> None:
         number = move_number(returned.message.properties, self._run)
@@ -149,7 +208,10 @@ class Outlet:
 
     def crash(self) -> list[str]:
         """The line is dead: the ids of all that was under way, fate unknown."""
-        return [id_of(Message(properties, b""), self._source) for _, _, properties in self._flights.crash()]
+        return [
+            id_of(cargo.delivery.message if cargo.delivery else Message(cargo.properties, b""), self._source)
+            for cargo in self._flights.crash()
+        ]
 
     async def close(self) -> None:
         self._channel.on_closed = _ignore

@@ -6,34 +6,31 @@ stored, and only then is it acked at its source. What is left, or failed, stays 
 ends and is then given back in one word. Whatever happens in between (a return, a refusal, a lost
 connection, a crash), a letter that was not confirmed was not acked: it is still in its source.
 
-How the intakes follow each other: `intakes`.
+How the intakes follow each other: `intakes`. What becomes of each letter: `judge`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, assert_never
+from typing import Final
 
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.flights import Outcome
 from deadletter.broker.intake import Intake, see_back
 from deadletter.broker.intakes import Intakes
-from deadletter.broker.outlet import Cargo, Outlet, id_of
+from deadletter.broker.judge import Judge, Judging
+from deadletter.broker.outlet import Cargo, Outlet
 from deadletter.broker.pace import Overdue, Pace
-from deadletter.broker.verdict import Ended, Failure, Leave, Send, Terms, Verdict
-from deadletter.core.envelope import Address
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message
+from deadletter.broker.verdict import Ended, Terms
 from deadletter.errors import ConnectionLost, MoveFailed, WireError
 
 WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
 TICK_S: Final = 0.1
 IDLE_S: Final = 0.3
 STALLED_S: Final = 10.0
-EXAMPLES_MAX: Final = 20
 
 
 class Passage:
@@ -45,7 +42,7 @@ class Passage:
         taking: Connection,
         giving: Connection,
         source: str,
-        decide: Callable[[Letter], Verdict],
+        judging: Judging,
         run: str,
         user: str,
         budget: int | None,
@@ -58,26 +55,23 @@ class Passage:
     ) -> None:
         self.seen = 0
         self.acked = 0
-        self.moved = 0
-        self.left = 0
-        self.failed: Counter[str] = Counter()
-        self.examples: list[Failure] = []
         self.suspects: list[str] = []
         """Ids of the letters in flight when the publishing side failed."""
         self._taking = taking
         self._giving = giving
         self._source = source
-        self._decide = decide
         self._run = run
         self._user = user
         self._budget = budget
         self._terms = terms
         self._number_from = number_from
-        self._refused = refused or {}
         self._deadline = deadline
         self._on_tick = on_tick
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
+        self._asleep = False
+        """Whether it waits without a clock: nothing is under way, and the next letter has to wake it."""
+        self.judge = Judge(judging, source=source, refused=refused or {}, active=self._active)
         self._intakes = Intakes(
             taking,
             source,
@@ -96,6 +90,7 @@ class Passage:
         self._waiting: deque[tuple[Intake, Delivery]] = deque()
         self._waiting_bytes = 0
         self._pumping = False
+        self._paused = False
         self._pace = None if terms.rate_per_s is None else Pace(terms.rate_per_s, self._loop.time())
         self._delivered_at = self._loop.time()
         self._seen_before = 0
@@ -122,6 +117,13 @@ class Passage:
         """Whether the connection to the source ended under us."""
         return self._taking.closed.done()
 
+    @property
+    def moved(self) -> int:
+        return self.judge.moved
+
+    def _active(self) -> bool:
+        return not self._closing and self._error is None
+
     def stop(self) -> None:
         """End soon: take no more, wait for what is under way, give back the rest."""
         self._stop = True
@@ -139,6 +141,7 @@ class Passage:
                 on_outcome=self._on_outcome,
                 on_lost=self._fail,
             )
+            self.judge.outlet = self._outlet
             self._giving.on_pressure.append(self._balance)
             await self._intakes.begin()
             ended = await self._flow()
@@ -180,11 +183,14 @@ class Passage:
 
     async def _rest(self) -> None:
         """Until something happens, or a tick has passed."""
+        patience_s = self._patience_s()
+        self._asleep = patience_s != TICK_S
         try:
-            async with asyncio.timeout(TICK_S):
+            async with asyncio.timeout(patience_s):
                 await self._wake.wait()
         except TimeoutError:
             self._settle(at_once=True)  # no confirmed letter waits for others longer than a tick
+        self._asleep = False
         self._wake.clear()
         if self._error is not None:
             raise self._error
@@ -193,6 +199,14 @@ class Passage:
             self._seen_before, self._delivered_at = self.seen, now
         self._check_time(now)
         self._on_tick()
+
+    def _patience_s(self) -> float | None:
+        """A passage that waits for letters does not look at the clock: there may be hundreds of them."""
+        if self._budget is not None or self.under_way or self._waiting or self._intakes.ripe:
+            return TICK_S
+        if self._deadline is None:
+            return None
+        return max(TICK_S * 2, self._deadline - self._loop.time())
 
     def _check_time(self, now: float) -> None:
         blocked = self._giving.blocked_reason
@@ -228,8 +242,10 @@ class Passage:
         if self._closing or self._error is not None or intake.receipts.sealed:
             return  # unsettled: it is given back
         self.seen += 1
+        if self._asleep:
+            self._wake.set()
         if self._pace is None:
-            self._forward(intake, delivery)
+            self.judge.consider(intake, delivery)
         else:
             self._waiting.append((intake, delivery))
             self._waiting_bytes += len(delivery.message.body)
@@ -237,7 +253,7 @@ class Passage:
                 self._pump()
         if intake.done or self.seen == self._budget:
             self._wake.set()
-        if self._giving.congested or self._waiting_bytes > WAITING_MAX_BYTES:
+        if self._crowded:
             self._balance()
 
     def _pump(self) -> None:
@@ -248,7 +264,7 @@ class Passage:
         while self._waiting and not self._closing and self._error is None and self._pace.may_go(now):
             intake, delivery = self._waiting.popleft()
             self._waiting_bytes -= len(delivery.message.body)
-            self._forward(intake, delivery)
+            self.judge.consider(intake, delivery)
         self._balance()
         if self._waiting and not self._closing:
             self._pumping = True
@@ -256,59 +272,11 @@ class Passage:
         else:
             self._wake.set()
 
-    def _forward(self, intake: Intake, delivery: Delivery) -> None:
-        letter = Letter(
-            source=self._source,
-            message=delivery.message,
-            came_by=Address(delivery.exchange, delivery.routing_key),
-            redelivered=delivery.redelivered,
-        )
-        try:
-            if delivery.redelivered:
-                intake.highest_count = max(intake.highest_count, letter.delivery_count)
-                if self._refused and (why := self._refused.get(letter.id)) is not None:
-                    self._hold(intake, delivery, why)
-                    return
-            verdict = self._decide(letter)
-        except Exception as error:  # noqa: BLE001 -- one letter must not take its neighbours; it is reported
-            self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
-            return
-        match verdict:
-            case Leave():
-                self.left += 1
-                intake.receipts.hold(delivery.tag)
-            case Send():
-                assert self._outlet is not None
-                why = self._outlet.send(intake, delivery, verdict, letter.came_by)
-                if why is not None:
-                    self._hold(intake, delivery, why)
-            case _:
-                assert_never(verdict)
-
-    def _hold(self, intake: Intake, delivery: Delivery, why: str) -> None:
-        intake.receipts.hold(delivery.tag)
-        self._note(id_of(delivery.message, self._source), why)
-
-    def _note(self, identity: str, why: str) -> None:
-        self.failed[why] += 1
-        if len(self.examples) < EXAMPLES_MAX:
-            self.examples.append(Failure(id=identity, why=why))
-
     # -- what becomes of them ----------------------------------------------------------------------------
     def _on_outcome(self, landed: list[tuple[Cargo, Outcome]]) -> None:
-        for (intake, tag, properties), outcome in landed:
-            match outcome:
-                case Outcome.SAFE:
-                    intake.receipts.confirm(tag)
-                    self.moved += 1
-                case Outcome.UNROUTABLE:
-                    intake.receipts.hold(tag)
-                    self._note(self._id_of(properties), "no queue takes it there (unroutable)")
-                case Outcome.REFUSED:
-                    intake.receipts.hold(tag)
-                    self._note(self._id_of(properties), "the broker refused it (is the target full?)")
-                case _:
-                    assert_never(outcome)
+        self.judge.landed(landed)
+        if self._paused:
+            self._balance()
         self._settle_soon()
 
     def _settle_soon(self) -> None:
@@ -326,9 +294,16 @@ class Passage:
         if not self.under_way:
             self._wake.set()
 
+    @property
+    def _crowded(self) -> bool:
+        """Whether more letters would be more than we can hold."""
+        kept_bytes = 0 if self._outlet is None else self._outlet.kept_bytes
+        return self._giving.congested or self._waiting_bytes + kept_bytes > WAITING_MAX_BYTES
+
     def _balance(self) -> None:
         """Stop listening to the source while the other side does not keep up."""
-        if not self._closing and (self._giving.congested or self._waiting_bytes > WAITING_MAX_BYTES):
+        self._paused = not self._closing and self._crowded
+        if self._paused:
             self._taking.pause_reading()
         else:
             self._taking.resume_reading()
@@ -340,9 +315,6 @@ class Passage:
             if self._outlet is not None and self._outlet.lost:
                 self.suspects = self._outlet.crash()
         self._wake.set()
-
-    def _id_of(self, properties: bytes) -> str:
-        return id_of(Message(properties, b""), self._source)
 
     async def _give_back(self) -> None:
         """Ack what is safe; give back the rest in one word, which costs less than hanging up."""

@@ -39,6 +39,11 @@ class Receipts:
         return self._sealed or len(self._held)
 
     @property
+    def ripe(self) -> bool:
+        """Whether letters are confirmed and not acked."""
+        return bool(self._confirmed)
+
+    @property
     def sealed(self) -> bool:
         """Whether it is only a number any more: what comes now can only be given back."""
         return self._sealed > 0

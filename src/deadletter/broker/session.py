@@ -75,13 +75,17 @@ class Link:
     address: Address
     name: str
     _open: dict[str, Connection] = field(default_factory=dict)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def connection(self, purpose: str) -> Connection:
         """The connection for this purpose. Publishing and consuming want one each: a broker short of
         memory stops reading from whoever publishes, and would not see the acks either."""
         found = self._open.get(purpose)
         if found is None or found.closed.done():
-            found = self._open[purpose] = await connect(self.address, name=f"{self.name}: {purpose}")
+            async with self._opening:  # several may ask at once, and the second needs none of its own
+                found = self._open.get(purpose)
+                if found is None or found.closed.done():
+                    found = self._open[purpose] = await connect(self.address, name=f"{self.name}: {purpose}")
         return found
 
     async def close(self) -> None:

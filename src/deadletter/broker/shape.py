@@ -23,13 +23,18 @@ NEED: Final = (
 async def read_topology(address: Address, api: str | None) -> Topology:
     """Everything the user of this address may know of the vhost. Raises ManagementRefused."""
     async with management(address, api, need=NEED) as asked:
-        try:
-            return await _read(asked, address.vhost)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ManagementRefused(
-                f"the management API of {address} tells something we do not understand "
-                f"({type(error).__name__}: {error}); {NEED}"
-            ) from error
+        return await topology_of(asked, address)
+
+
+async def topology_of(asked: Management, address: Address) -> Topology:
+    """The same in a conversation that is kept."""
+    try:
+        return await _read(asked, address.vhost)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ManagementRefused(
+            f"the management API of {address} tells something we do not understand "
+            f"({type(error).__name__}: {error}); {NEED}"
+        ) from error
 
 
 async def _read(asked: Management, vhost: str) -> Topology:
@@ -39,7 +44,7 @@ async def _read(asked: Management, vhost: str) -> Topology:
         replace(
             definitions.queue_of(item),
             exclusive=bool(item.get("exclusive")) or bool(item.get("owner_pid_details")),
-            state=_state(item, tuple(consumers[str(item["name"])])),
+            state=queue_state(item, tuple(consumers[str(item["name"])])),
         )
         async for item in asked.every("queues", COLUMNS)
     ]
@@ -65,7 +70,7 @@ async def _read(asked: Management, vhost: str) -> Topology:
 
 COLUMNS: Final = (
     "name,type,durable,auto_delete,exclusive,owner_pid_details,arguments,messages,messages_ready,"
-    "messages_unacknowledged,messages_details.rate,head_message_timestamp,message_stats.publish_details.rate,"
+    "messages_unacknowledged,consumers,messages_details.rate,head_message_timestamp,message_stats.publish_details.rate,"
     "message_stats.deliver_get_details.rate"
 )
 
@@ -96,7 +101,8 @@ async def _permissions(asked: Management) -> list[Permission] | None:
     return None if told is None else [definitions.permission_of(item) for item in told]
 
 
-def _state(item: Item, consumers: tuple[Consumer, ...]) -> QueueState:
+def queue_state(item: Item, consumers: tuple[Consumer, ...] = ()) -> QueueState:
+    """A queue of the list; who consumes it is told elsewhere, and here only how many do."""
     stats = _table(item.get("message_stats"))
     stamp = item.get("head_message_timestamp")
     return QueueState(
@@ -104,6 +110,7 @@ def _state(item: Item, consumers: tuple[Consumer, ...]) -> QueueState:
         unacked=int(item.get("messages_unacknowledged") or 0),
         messages=int(item.get("messages") or 0),
         consumers=consumers,
+        consumer_count=int(item.get("consumers") or 0),
         growth_per_s=_rate(item.get("messages_details")),
         oldest_at_ms=_stamp_ms(stamp),
         published_per_s=_rate(stats.get("publish_details")),

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that `dlq --help` is there at o
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ import typer
 from deadletter import __version__
 from deadletter.cli import config_commands, policy_commands, topology_commands
 from deadletter.cli.exits import Exit, exit_for
-from deadletter.cli.options import ApiOption, ConfigFile, Json, UrlOption
+from deadletter.cli.options import ApiOption, ConfigFile, Json, StoreOption, UrlOption
 from deadletter.errors import DeadletterError
 
 app = typer.Typer(
@@ -244,6 +245,66 @@ def doctor(
         options={"broker.url": url, "broker.api": api},
     )
     raise typer.Exit(command.run(wish))
+
+
+@app.command(short_help="The retry service: looks after dead-letter queues, for as long as it runs.")
+def serve(
+    watch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DLQ", help="Look after this queue, * for any run; beside those of the file."),
+    ] = None,
+    config: ConfigFile = None,
+    url: UrlOption = None,
+    api: ApiOption = None,
+    store: StoreOption = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where it answers HTTP, or off.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="What this instance is called.")] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="text|json", help="How log lines look (they go to stderr).")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="debug|info|warning|error", help="debug: a line per decision.")
+    ] = None,
+) -> None:
+    """Take letters from dead-letter queues, retry them with delays, park what keeps failing.
+
+    SIGTERM ends it in good order, a second one at once; SIGHUP reads the configuration again; SIGUSR1 sweeps
+    now. Metrics, health and status: http://127.0.0.1:8025. Any number of instances share the work.
+    """
+    from deadletter.cli import serve as command
+
+    options = {
+        "broker.url": url,
+        "broker.api": api,
+        "store.url": store,
+        "serve.listen": listen,
+        "serve.name": name,
+        "serve.log_format": log_format,
+        "serve.log_level": log_level,
+    }
+    raise typer.Exit(command.run(file=config, options=options, watch=watch or ()))
+
+
+@app.command(short_help="Ask the running service to sweep dead-letter queues now.")
+def sweep(
+    dlqs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DLQ]...", help="Watched queues; none: all that are not consumed all the time."
+        ),
+    ] = None,
+    at: Annotated[
+        str, typer.Option("--at", metavar="URL", help="Where the service answers.")
+    ] = "http://127.0.0.1:8025",
+    as_json: Json = False,
+) -> None:
+    """Ask the running service to sweep dead-letter queues now. A token comes from DLQ_API_TOKEN."""
+    from deadletter.cli import sweep as command
+
+    token = os.environ.get("DLQ_API_TOKEN")
+    raise typer.Exit(command.run(dlqs=dlqs or [], at=at, token=token, as_json=as_json))
 
 
 @app.command(short_help="Start a private RabbitMQ for trying things.")

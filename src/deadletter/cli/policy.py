@@ -1,4 +1,7 @@
-"""`dlq policy list | explain`: which policies there are, and what they would do to one letter."""
+"""`dlq policy list | explain`: which policies there are, and what they would do to one letter.
+
+What the store has to say about them is in `policy_store`.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,23 @@ from pathlib import Path
 from typing import Final
 
 from deadletter import config
-from deadletter.cli import letter_file, loop
+from deadletter.cli import letter_file, loop, policy_store
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
 from deadletter.cli.letter_file import Sample
 from deadletter.cli.output import result
+from deadletter.cli.policy_store import Look
 from deadletter.cli.units import count
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.decide import Answer, Circumstances, Decision, Retry, questions
 from deadletter.core.duration import duration_text, rough_duration_text
+from deadletter.core.event_config import TABLE, from_table
 from deadletter.core.explain import Explanation, Step, explain
 from deadletter.core.glob import glob
 from deadletter.core.lenient import shown
 from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.looking import version_of
-from deadletter.core.policy import JqCondition, Match, Policies
+from deadletter.core.policy import JqCondition, Match, Policies, Policy
 from deadletter.errors import UsageError
 from deadletter.service.conditions import Conditions, Question
 from deadletter.service.peek import peek
@@ -31,14 +36,61 @@ from deadletter.service.peek import peek
 _MAX_NAME_CHARS: Final = 100
 
 
-def list_policies(*, file: Path | None, as_json: bool) -> Exit:
-    policies = config.load(config=file).policies
-    if as_json:
-        found = [{"name": p.name, "match": _match_json(p.match), "text": p.text()} for p in policies]
-        result(json.dumps({"policies": found, "levels_ms": sorted(policies.levels_ms)}))
-    else:
-        result("\n".join(f"{p.name}: {match_text(p.match)}\n    {p.text()}" for p in policies))
-    return Exit.DONE
+def list_policies(*, file: Path | None, store: str | None, as_json: bool) -> Exit:
+    """In the order in force: the store's table, the file, the default."""
+    settings = config.load(config=file, options={"store.url": store})
+    look = policy_store.look(settings)
+    result(_list_json(settings, look) if as_json else _list_text(settings, look))
+    return policy_store.told(look.trouble)
+
+
+def _list_text(settings: Settings, look: Look) -> str:
+    policies = look.in_force.policies
+    table = [_policy_text(p) for p in policies if from_table(p, settings.policies)]
+    lines = [_policy_text(p) for p in policies if not from_table(p, settings.policies)]
+    if look.store is not None:
+        # only a list that may come from two places has to say from where
+        if look.trouble is not None:
+            above = [f"{TABLE} in {look.store} could not be read"]
+        elif table:
+            above = [f"from {TABLE} in {look.store}:", *table]
+        else:
+            above = [f"nothing from {TABLE} in {look.store}"]
+        lines = [*above, f"from {_file(settings)}:", *lines]
+    if look.in_force.warnings:
+        lines += [f"ignored in {TABLE}:", *(f"    {warning}" for warning in look.in_force.warnings)]
+    return "\n".join(lines)
+
+
+def _policy_text(policy: Policy) -> str:
+    return f"{shown(policy.name)}: {match_text(policy.match)}\n    {policy.text()}"
+
+
+def _list_json(settings: Settings, look: Look) -> str:
+    policies = look.in_force.policies
+    found = [
+        {
+            "name": p.name,
+            "from": "table" if from_table(p, settings.policies) else "file",
+            "match": _match_json(p.match),
+            "text": p.text(),
+        }
+        for p in policies
+    ]
+    return json.dumps(
+        {
+            "policies": found,
+            "levels_ms": sorted(policies.levels_ms),
+            "file": settings.file and str(settings.file),
+            "store": look.store,
+            "store_error": look.trouble and str(look.trouble),
+            "ignored": look.in_force.warnings,
+        }
+    )
+
+
+def _file(settings: Settings) -> str:
+    return str(settings.file or "the defaults")
 
 
 def explain_file(

@@ -7,18 +7,70 @@ from typing import Annotated
 
 import typer
 
-from deadletter.cli.options import ConfigFile, Json, UrlOption
+from deadletter.cli.options import ConfigFile, Json, StoreOption, UrlOption
 from deadletter.errors import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Policies: list them, explain what they do to a letter.")
+app = typer.Typer(
+    no_args_is_help=True, help="Policies: list, set and remove them, explain what they do to a letter."
+)
 
 
 @app.command("list")
-def policy_list(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Print the policies in the order in which they are asked; the default is the last."""
+def policy_list(config: ConfigFile = None, store: StoreOption = None, as_json: Json = False) -> None:
+    """Print the policies in the order in which they are asked: the store's table, the file, the default.
+
+    Rows of the table that cannot be a policy are listed with the reason. A store that is not there yet is not
+    created. Exit codes: 0 done, 2 usage, 3 the store cannot be reached (the file's policies are printed).
+    """
     from deadletter.cli import policy as command
 
-    raise typer.Exit(command.list_policies(file=config, as_json=as_json))
+    raise typer.Exit(command.list_policies(file=config, store=store, as_json=as_json))
+
+
+_RoutingKey = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROUTING_KEY",
+        help="The key letters first came by; * for one word, # for any number of words.",
+    ),
+]
+
+
+@app.command("set")
+def policy_set(
+    routing_key: _RoutingKey,
+    max_retries: Annotated[
+        int, typer.Argument(metavar="MAX_RETRIES", help="How often they go back; 0: parked at once.")
+    ],
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    as_json: Json = False,
+) -> None:
+    """Write to the store's table how often letters of a routing key go back; it wins over the file.
+
+    In force within 2 s in every `dlq serve` on this store. Without a store in the settings: a file of your
+    own, which `dlq serve` then uses too. Exit codes: 0 done, 2 usage, 3 the store cannot be reached.
+    """
+    from deadletter.cli import policy_store as command
+
+    raise typer.Exit(
+        command.set_retries(
+            routing_key=routing_key, max_retries=max_retries, file=config, store=store, as_json=as_json
+        )
+    )
+
+
+@app.command("remove")
+def policy_remove(
+    routing_key: _RoutingKey, config: ConfigFile = None, store: StoreOption = None, as_json: Json = False
+) -> None:
+    """Remove a routing key from the store's table; then the file's policies decide.
+
+    Exit codes: 0 done, 1 there was none, 2 usage, 3 the store cannot be reached.
+    """
+    from deadletter.cli import policy_store as command
+
+    raise typer.Exit(command.remove(routing_key=routing_key, file=config, store=store, as_json=as_json))
 
 
 @app.command("explain")

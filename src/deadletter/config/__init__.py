@@ -4,7 +4,8 @@
 ConfigError with every problem there is: unknown keys, wrong types and units, jq programs that do not compile,
 patterns that match nothing, policies that are never reached, contradictions.
 
-* `model.py` the shape of the file, the one place where a key is defined; `keys.py` walks it
+* `model.py`, `model_policies.py`, `model_serve.py` the shape of the file, the one place where a key is
+  defined; `keys.py` walks it
 * `files.py` TOML and YAML with line numbers; `sources.py` lays file, environment and options over each other
 * `judge.py` the tree against the model; `sense.py` what tables cannot be beside each other
 * `settings.py` the values; `build.py` makes them; `effective.py` and `schema.py` show them
@@ -62,6 +63,8 @@ def load(
         raise ConfigError(tuple(judge.problems))
     assert parts.broker is not None
     assert parts.store is not None
+    assert parts.guards is not None
+    assert parts.serve is not None
     assert parts.alerts is not None
     assert parts.check is not None
     broker = build.broker(parts.broker)
@@ -70,6 +73,8 @@ def load(
         store=build.store(parts.store),
         policies=build.policies(parts),
         watches=tuple(build.watch(table, broker.vhost) for table in parts.watches if table is not None),
+        guards=build.guards(parts.guards),
+        serve=build.serve(parts.serve),
         alerts=build.alerts(parts.alerts),
         check=build.check(parts.check),
         file=gathered.file,

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from deadletter.config import model, urls
+from deadletter.config import model, model_policies, model_serve, urls
 from deadletter.config.judge import Parts
 from deadletter.config.settings import (
     AlertSettings,
     BrokerSettings,
     CheckSettings,
+    GuardSettings,
     Mode,
+    ServeSettings,
     StoreSettings,
     Watch,
 )
 from deadletter.core.backoff import MAX_DELAY_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 
 EVERY_MS: Final = 900_000
+LEVELS_MS: Final = (10_000, 15_000, 20_000)
 
 
-def backoff(table: model.FixedBackoff | model.LinearBackoff | model.ExponentialBackoff) -> Backoff:
+def backoff(
+    table: model_policies.FixedBackoff | model_policies.LinearBackoff | model_policies.ExponentialBackoff,
+) -> Backoff:
     match table:
-        case model.FixedBackoff():
+        case model_policies.FixedBackoff():
             return Fixed(
                 delays_ms=tuple(table.delays_ms),
                 jitter=table.jitter,
                 floor_ms=table.floor_ms,
                 cap_ms=MAX_DELAY_MS if table.cap_ms is None else table.cap_ms,
             )
-        case model.LinearBackoff():
+        case model_policies.LinearBackoff():
             return Linear(
                 step_ms=table.step_ms,
                 first_ms=table.first_ms,
@@ -37,7 +43,7 @@ def backoff(table: model.FixedBackoff | model.LinearBackoff | model.ExponentialB
                 floor_ms=table.floor_ms,
                 cap_ms=table.cap_ms,
             )
-        case model.ExponentialBackoff():
+        case model_policies.ExponentialBackoff():
             return Exponential(
                 first_ms=table.first_ms,
                 factor=table.factor,
@@ -49,7 +55,7 @@ def backoff(table: model.FixedBackoff | model.LinearBackoff | model.ExponentialB
             assert_never(table)
 
 
-def match(table: model.Match) -> Match:
+def match(table: model_policies.Match) -> Match:
     return Match(
         queue=table.queue,
         routing_key=table.routing_key,
@@ -61,7 +67,7 @@ def match(table: model.Match) -> Match:
     )
 
 
-def _handled(name: str, which: Match, table: model.Handling) -> Policy:
+def _handled(name: str, which: Match, table: model_policies.Handling) -> Policy:
     return Policy(
         name=name,
         match=which,
@@ -70,6 +76,7 @@ def _handled(name: str, which: Match, table: model.Handling) -> Policy:
         deadline_ms=table.deadline_ms,
         then=Then(table.then),
         count_by=table.count_by,
+        budget_per_minute=table.budget_per_minute,
         errors=tuple(
             ErrorRule(
                 error_types=tuple(rule.error_type),
@@ -82,12 +89,12 @@ def _handled(name: str, which: Match, table: model.Handling) -> Policy:
     )
 
 
-def policy(table: model.PolicyTable) -> Policy:
+def policy(table: model_policies.PolicyTable) -> Policy:
     """May raise UsageError where the core knows a limit that the file's model does not."""
     return _handled(table.name, match(table.match), table)
 
 
-def default_policy(table: model.DefaultPolicy) -> Policy:
+def default_policy(table: model_policies.DefaultPolicy) -> Policy:
     return _handled("default", Match(), table)
 
 
@@ -109,18 +116,28 @@ def broker(table: model.Broker) -> BrokerSettings:
 
 
 def store(table: model.Store) -> StoreSettings:
-    return StoreSettings(url=table.url)
+    off = table.url == urls.NO_STORE
+    return StoreSettings(url=None if off else table.url, off=off)
 
 
-def watch(table: model.WatchTable, vhost: str) -> Watch:
+def delays_ms(table: model_serve.WatchTable) -> tuple[int, ...]:
+    """Of its numbered levels; none with another layout."""
+    if table.way != "levels":
+        return ()
+    return LEVELS_MS if table.delays_ms is None else tuple(table.delays_ms)
+
+
+def watch(table: model_serve.WatchTable, vhost: str) -> Watch:
     mode = Mode(table.mode)
     every_ms = table.every_ms
     if mode is Mode.SWEEP and every_ms is None and table.backoff is None:
         every_ms = EVERY_MS
     return Watch(
-        dlq=table.dlq,
+        dlq=table.takes,
         vhost=table.vhost or vhost,
         mode=mode,
+        layout=table.way,
+        delays_ms=delays_ms(table),
         every_ms=every_ms,
         pauses=None if table.backoff is None else backoff(table.backoff),
         limit_per_boot=table.limit_per_boot,
@@ -128,12 +145,48 @@ def watch(table: model.WatchTable, vhost: str) -> Watch:
     )
 
 
-def alerts(table: model.Alerts) -> AlertSettings:
+def guards(table: model_serve.Guards) -> GuardSettings:
+    return GuardSettings(
+        require_consumers=table.require_consumers,
+        max_depth=table.max_depth,
+        budget_per_minute=table.budget_per_minute,
+        budget_share=table.budget_share,
+        budget_floor_per_minute=table.budget_floor_per_minute,
+        breaker=BreakerTerms(
+            enabled=table.breaker.enabled,
+            letters=table.breaker.letters,
+            share=table.breaker.share,
+            window_ms=table.breaker.window_ms,
+            pause_ms=table.breaker.pause_ms,
+            pause_max_ms=table.breaker.pause_max_ms,
+            probe_ms=table.breaker.probe_ms,
+        ),
+        copies=table.copies,
+    )
+
+
+def serve(table: model_serve.Serve) -> ServeSettings:
+    return ServeSettings(
+        listen=table.listen,
+        name=table.name,
+        log_format=table.log_format,
+        log_level=table.log_level,
+        grace_ms=table.grace_ms,
+        prefetch=table.prefetch,
+        survey_ms=table.survey_ms,
+        adjust_dlqs=table.adjust_dlqs,
+    )
+
+
+def alerts(table: model_serve.Alerts) -> AlertSettings:
     return AlertSettings(
         depth_warning=table.depth.warning,
         depth_critical=table.depth.critical,
         age_warning_ms=table.age.warning_ms,
         age_critical_ms=table.age.critical_ms,
+        growth_per_minute=table.growth_per_minute,
+        held=table.held,
+        breaker=table.breaker,
         channels=tuple(table.channels),
     )
 

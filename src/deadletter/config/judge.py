@@ -14,16 +14,9 @@ from pydantic import ValidationError
 
 from deadletter.config.files import Trail
 from deadletter.config.keys import KINDS, below, fields, nearest
-from deadletter.config.model import (
-    Alerts,
-    Broker,
-    Check,
-    DefaultPolicy,
-    File,
-    PolicyTable,
-    Store,
-    WatchTable,
-)
+from deadletter.config.model import Broker, Check, File, Store
+from deadletter.config.model_policies import DefaultPolicy, PolicyTable
+from deadletter.config.model_serve import Alerts, Guards, Serve, WatchTable
 from deadletter.config.secrets import shown
 from deadletter.config.sources import Gathered
 from deadletter.config.table import FINDINGS, Table
@@ -41,6 +34,8 @@ class Parts(NamedTuple):
     policies: list[PolicyTable | None]
     default_policy: DefaultPolicy | None
     watches: list[WatchTable | None]
+    guards: Guards | None
+    serve: Serve | None
     alerts: Alerts | None
     check: Check | None
 
@@ -60,6 +55,8 @@ class Judge:
             policies=self._list(PolicyTable, known, "policies"),
             default_policy=self._table(DefaultPolicy, known, "default_policy"),
             watches=self._list(WatchTable, known, "watches"),
+            guards=self._table(Guards, known, "guards"),
+            serve=self._table(Serve, known, "serve"),
             alerts=self._table(Alerts, known, "alerts"),
             check=self._table(Check, known, "check"),
         )
@@ -169,6 +166,7 @@ _EXPECTED: Final = {
     "string_too_short": "a text that is not empty",
     "string_too_long": "at most {max_length} characters",
     "too_short": "at least one entry",
+    "too_long": "at most {max_length} entries",
     "literal_error": "{expected}",
 }
 

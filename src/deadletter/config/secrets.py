@@ -57,7 +57,7 @@ def without_token(channel: str) -> str:
 def clean(value: object, path: tuple[str | int, ...] = ()) -> object:
     """The same value with what may be secret in it hidden."""
     match value:
-        case str() if path[:2] == ("alerts", "channels"):
+        case str() if path[:2] == ("alerts", "channels") or (path[:1] == ("alerts",) and "://" in value):
             return without_token(value)
         case str() if "@" in value or "://" in value:
             return without_password(value)

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from deadletter.amqp.address import Address
-from deadletter.config import build, model, urls
+from deadletter.config import build, model_policies, urls
 from deadletter.config.files import Trail
 from deadletter.config.judge import Judge, Parts
 from deadletter.config.keys import nearest
+from deadletter.config.model_serve import WatchTable
 from deadletter.config.table import Table
 from deadletter.core.coverage import covers, errors_cover, glob_covers
 from deadletter.core.duration import duration_text
+from deadletter.core.glob import glob
 from deadletter.core.policy import MAX_PROGRAM_CHARS, Match, Policy
 from deadletter.errors import UsageError
 from deadletter.jq.process import refusals
@@ -27,14 +29,16 @@ _T = TypeVar("_T", bound=Table)
 
 def check(judge: Judge, parts: Parts) -> None:
     """Refuses whatever makes no sense together."""
-    _addresses(judge, parts)
+    vhost = _addresses(judge, parts)
     _programs(judge)
     _names(judge)
     _policies(judge, parts)
-    _watches(judge, parts)
+    _watched_by(judge)
+    _watches(judge, parts, vhost)
 
 
-def _addresses(judge: Judge, parts: Parts) -> None:
+def _addresses(judge: Judge, parts: Parts) -> str:
+    """Checked; and the vhost of watches that name none."""
     address = Address()
     if parts.broker is not None:
         try:
@@ -50,6 +54,7 @@ def _addresses(judge: Judge, parts: Parts) -> None:
             urls.check_store(parts.store.url)
         except ValueError as error:
             judge.refuse(("store", "url"), str(error))
+    return address.vhost
 
 
 def _written(judge: Judge, section: str) -> list[tuple[int, dict[str, object]]]:
@@ -128,7 +133,7 @@ def _reached(judge: Judge) -> None:
     """That every policy has letters left to take. Looks at the matches alone, whatever else may be wrong."""
     before: list[tuple[int, str, Match]] = []
     for place, table in _written(judge, "policies"):
-        match_table = judge.quietly(model.Match, table.get("match", {}))
+        match_table = judge.quietly(model_policies.Match, table.get("match", {}))
         if match_table is None:
             continue
         match = build.match(match_table)
@@ -151,7 +156,8 @@ def _reached(judge: Judge) -> None:
         )
 
 
-def _watches(judge: Judge, parts: Parts) -> None:
+def _watched_by(judge: Judge) -> None:
+    """That the policies a watch names are there."""
     known = [name for _, table in _written(judge, "policies") if isinstance(name := table.get("name"), str)]
     for place, table in _written(judge, "watches"):
         named = table.get("policies")
@@ -160,14 +166,63 @@ def _watches(judge: Judge, parts: Parts) -> None:
                 meant = nearest(name, known)
                 hint = f"did you mean {meant}?" if meant else f"there are: {', '.join(known) or 'none'}"
                 judge.refuse(("watches", place, "policies", number), f"the name of a policy ({hint})")
-    for place, watch in enumerate(parts.watches):
-        for earlier_place, earlier in enumerate(parts.watches[:place]):
-            if watch is None or earlier is None or earlier.vhost != watch.vhost:
-                continue
-            if glob_covers(earlier.dlq, watch.dlq):
-                where = judge.gathered.source(("watches", earlier_place))
-                judge.refuse(
-                    ("watches", place, "dlq"),
-                    f"queues that no watch before it takes ({earlier.dlq!r} at {where} takes them all)",
-                )
-                break
+
+
+def _watches(judge: Judge, parts: Parts, vhost: str) -> None:
+    valid = [(place, watch) for place, watch in enumerate(parts.watches) if watch is not None]
+    for place, watch in valid:
+        here = watch.vhost or vhost
+        beside = [(at, other) for at, other in valid if (other.vhost or vhost) == here]
+        before = [(at, other) for at, other in beside if at < place]
+        _taken(judge, place, watch, before)
+        _delays(judge, place, watch, before)
+        _inside_levels(judge, place, watch, beside)
+
+
+def _taken(judge: Judge, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:
+    for earlier_place, earlier in before:
+        if glob_covers(earlier.takes, watch.takes):
+            where = judge.gathered.source(("watches", earlier_place))
+            judge.refuse(
+                ("watches", place, "dlq"),
+                f"queues that no watch before it takes ({earlier.takes!r} at {where} takes them all)",
+            )
+            return
+
+
+def _delays(judge: Judge, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:
+    """The numbered delays are there once in a vhost, whoever uses them."""
+    if watch.way != "levels":
+        return
+    for earlier_place, earlier in before:
+        if earlier.way == "levels" and build.delays_ms(earlier) != build.delays_ms(watch):
+            where = judge.gathered.source(("watches", earlier_place))
+            theirs = ", ".join(map(duration_text, build.delays_ms(earlier)))
+            judge.refuse(
+                ("watches", place, "delays"),
+                f"the same as of {earlier.takes!r} at {where} ({theirs}): the queues queue.delay.<n> are "
+                "shared by the whole vhost",
+            )
+            return
+
+
+def _inside_levels(judge: Judge, place: int, watch: WatchTable, beside: list[tuple[int, WatchTable]]) -> None:
+    """That nobody takes letters out of the numbered delays, or feeds what was given up back into them."""
+    for levels_place, levels in beside:
+        if levels.way != "levels":
+            continue
+        from deadletter.core.layouts.levels import DLQ_QUEUE, delay_queue_name, due_queue_name
+
+        numbers = range(1, len(build.delays_ms(levels)) + 1)
+        inner = [name for n in numbers for name in (delay_queue_name(n), due_queue_name(n))]
+        if watch.mode != "manual":
+            inner.append(DLQ_QUEUE)
+        taken = next((queue for queue in inner if glob(watch.takes, queue)), None)
+        if taken is not None:
+            where = judge.gathered.source(("watches", levels_place))
+            judge.refuse(
+                ("watches", place, "dlq"),
+                f'queues that letters die in; {taken} belongs to the layout "levels" at {where}, and its '
+                "letters would go in circles",
+            )
+            return

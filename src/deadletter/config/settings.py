@@ -32,6 +32,7 @@ class Source:
 
 
 DEFAULT: Final = Source(kind="default", where="default")
+_BREAKER: Final = BreakerTerms()
 
 
 class Mode(StrEnum):
@@ -58,9 +59,10 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """None: no store, parked letters stay in the broker."""
+    """None: nobody said where; `dlq serve` then has a file of its own. `off`: no store is wanted at all."""
 
     url: str | None = field(repr=False)
+    off: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,7 @@ class GuardSettings:
     """Retries into an origin are at most this share of what else is published to it (0.2 is 20 %), and
     always at least `budget_floor_per_minute`."""
     budget_floor_per_minute: int = 60
-    breaker: BreakerTerms = BreakerTerms()
+    breaker: BreakerTerms = _BREAKER
     copies: int = 4
     """More letters of one id and attempt than this stop the path of their origin."""
 

@@ -28,6 +28,10 @@ OPTIONS: Final = {
     "broker.url": "--url",
     "broker.api": "--api",
     "store.url": "--store",
+    "serve.listen": "--listen",
+    "serve.name": "--name",
+    "serve.log_format": "--log-format",
+    "serve.log_level": "--log-level",
     "check.dlq": "--dlq",
     "check.target": "--target",
     "check.max_retries": "--max-retries",
@@ -37,7 +41,15 @@ OPTIONS: Final = {
 }
 """The keys that commands take as an option, for those who have to name where a value came from."""
 
-_SECTIONS: Final = ("DLQ_BROKER_", "DLQ_STORE_", "DLQ_DEFAULT_POLICY_", "DLQ_ALERTS_", "DLQ_CHECK_")
+_SECTIONS: Final = (
+    "DLQ_BROKER_",
+    "DLQ_STORE_",
+    "DLQ_DEFAULT_POLICY_",
+    "DLQ_GUARDS_",
+    "DLQ_SERVE_",
+    "DLQ_ALERTS_",
+    "DLQ_CHECK_",
+)
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_(TCP|UDP|SCTP).*)")
 """What Kubernetes sets for a service that happens to be called dlq, or dlq-store."""
 

@@ -16,9 +16,17 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from deadletter.config.values import COUNT_BY_PATTERN, DURATION_PATTERN, count_by, duration_ms
+from deadletter.config.values import (
+    COUNT_BY_PATTERN,
+    DURATION_PATTERN,
+    LISTEN_PATTERN,
+    count_by,
+    duration_ms,
+    listen,
+)
 from deadletter.core.backoff import MAX_DELAY_MS
 from deadletter.core.deaths import CountBy
+from deadletter.core.duration import duration_text
 from deadletter.core.lenient import MAX_NAME_BYTES
 
 FINDINGS: Final = "findings"
@@ -47,11 +55,13 @@ class Table(BaseModel):
         return self
 
 
-def _time(least_ms: int) -> PlainValidator:
+def _time(least_ms: int, most_ms: int = MAX_DELAY_MS) -> PlainValidator:
+    most = "49.7 d, the longest RabbitMQ takes" if most_ms == MAX_DELAY_MS else duration_text(most_ms)
+
     def read(value: object) -> int:
         time_ms = duration_ms(value)
-        if not least_ms <= time_ms <= MAX_DELAY_MS:
-            raise ValueError(f"a time from {least_ms} ms to 49.7 d, the longest RabbitMQ takes")
+        if not least_ms <= time_ms <= most_ms:
+            raise ValueError(f"a time from {duration_text(least_ms)} to {most}")
         return time_ms
 
     return PlainValidator(read)
@@ -63,6 +73,12 @@ _TIME_SCHEMA: Final = WithJsonSchema(
 Delay = Annotated[int, _time(1), _TIME_SCHEMA]
 Floor = Annotated[int, _time(0), _TIME_SCHEMA]
 Age = Annotated[int, _time(1), _TIME_SCHEMA]
+# the broker takes back what is held for half an hour, so nobody may take longer to put it down
+Grace = Annotated[int, _time(0, 1_800_000), _TIME_SCHEMA]
+Survey = Annotated[int, _time(1_000, 3_600_000), _TIME_SCHEMA]
+Listen = Annotated[
+    str | None, PlainValidator(listen), WithJsonSchema({"type": "string", "pattern": LISTEN_PATTERN})
+]
 
 Counted = Annotated[
     CountBy, PlainValidator(count_by), WithJsonSchema({"type": "string", "pattern": COUNT_BY_PATTERN})
@@ -72,6 +88,7 @@ Pattern = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
 Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 ThenWord = Literal["park", "discard", "leave"]
 Mode = Literal["consume", "sweep", "startup", "manual"]
+Layout = Literal["return", "levels", "sweep"]
 
 
 def _listed(value: object) -> object:

@@ -15,6 +15,8 @@ from deadletter.config.secrets import without_password
 from deadletter.errors import UsageError
 
 _AMQP: Final = "an AMQP URL such as amqp://user:password@host:5672/vhost"
+NO_STORE: Final = "none"
+"""In the place of a store's URL: there shall be none."""
 _STORES: Final = ("sqlite", "postgresql")
 
 
@@ -56,7 +58,9 @@ def management_api(given: str | None, address: Address) -> str:
 
 
 def check_store(url: str) -> None:
-    """Raises ValueError unless it is the URL of a store we have."""
+    """Raises ValueError unless it is the URL of a store we have, or says that there is none."""
+    if url == NO_STORE:
+        return
     scheme, separator, rest = url.partition("://")
     if not separator or scheme.partition("+")[0] not in _STORES or not rest.strip("/"):
-        raise ValueError("sqlite:///path/to/file.db or postgresql://user:password@host/database")
+        raise ValueError("sqlite:///path/to/file.db or postgresql://user:password@host/database, or none")

@@ -1,4 +1,4 @@
-"""Values as people write them in a file, read into what the code works with: times, counts, names of counts.
+"""Values as people write them in a file, read into what the code works with: times, names of counts, places.
 
 Each reader raises ValueError with what it expected; the key, the value and where it stood are added by
 whoever asked. A time needs its unit, because a bare 30 is seconds to one reader and milliseconds to the next.
@@ -26,6 +26,10 @@ _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_0
 _EXAMPLES: Final = '"500ms", "90s", "15min", "2h" or "1d"'
 
 COUNT_BY_PATTERN: Final = rf"^(own|first|sum|reason:({'|'.join(REASONS)})|queue:.+|header:.+)$"
+
+
+LISTEN_PATTERN: Final = r"^(off|(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):\d{1,5})$"
+_LISTEN: Final = re.compile(LISTEN_PATTERN)
 
 
 def duration_ms(value: object) -> int:
@@ -87,3 +91,14 @@ def count_by_text(by: CountBy) -> str:
             return f"header:{header}"
         case _:
             assert_never(by)
+
+
+def listen(value: object) -> str | None:
+    """`host:port`, an IPv6 address in brackets; port 0 is any free one. None for `off`: nowhere."""
+    if value == "off" or value is False:  # YAML reads a bare off as false
+        return None
+    text = value.strip() if isinstance(value, str) else ""
+    if _LISTEN.fullmatch(text) and int(text.rpartition(":")[2]) <= 65_535:
+        return text
+    hint = f"; 0.0.0.0{text} for every address" if re.fullmatch(r":\d{1,5}", text) else ""
+    raise ValueError(f"host:port such as 127.0.0.1:8025 or [::1]:8025, or off{hint}")

@@ -54,6 +54,8 @@ class Cause(StrEnum):
     ORIGIN_CLAIMED = "origin-claimed"
     ORIGIN_FULL = "origin-full"
     CONDITION_UNANSWERED = "condition-unanswered"
+    COPY = "copied-by-fanout"
+    """Not decided here: whoever knows the shape of the broker knows that another copy goes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

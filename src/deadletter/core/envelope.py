@@ -8,7 +8,9 @@ A moved letter keeps its body and its properties byte for byte, except:
   ours (RabbitMQ 3.x reads them as a cycle and drops the letter); towards a parking place they stay;
 - `expiration` is set aside (a letter must not expire in its new home), and so is a `user_id` that is not
   the connection's (the broker would close the channel);
-- through the default exchange `CC` and `BCC` are set aside (each name in them would get a copy);
+- through the default exchange `CC` and `BCC` are set aside (each name in them would get a copy), and `CC`
+  is put back on the way home through an exchange of ours, which cannot copy;
+- `priority` is set aside where the letter waits (it would overtake others) and put back on the way home;
 - delivery mode is persistent.
 
 Everything is cut and joined as bytes. The only thing computed from the content is the id.
@@ -18,35 +20,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
-from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError  # noqa: N812 -- a class under a module's lower-case name
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
-from deadletter.core import names, table
+from deadletter.core import names, table, tail
 from deadletter.core.message import (
-    APP_ID,
-    CLUSTER_ID,
     CONTENT_ENCODING,
     CONTENT_TYPE,
-    CORRELATION_ID,
     DELIVERY_MODE,
     EXPIRATION,
     HEADERS,
-    MESSAGE_ID,
     PRIORITY,
-    REPLY_TO,
-    TIMESTAMP,
-    TYPE,
     USER_ID,
     Message,
     flags_of,
 )
 from deadletter.core.message import spans as spans_of
 from deadletter.core.table import Value
+from deadletter.core.trip import Deaths as Deaths
+from deadletter.core.trip import Leg as Leg
 from deadletter.errors import UsageError
 
 _pack_u16: Final = Struct(">H").pack
@@ -55,15 +50,6 @@ _unpack_u32: Final = Struct(">I").unpack_from
 
 MAX_DEATHS_BYTES: Final = 16 * 1024
 """What is kept of `x-death` entries over many trips; the oldest go first."""
-
-
-class Deaths(Enum):
-    """What happens to the broker's `x-death` family."""
-
-    KEEP = "keep"
-    """Towards a parking place: whoever looks there wants to see it."""
-    SET_ASIDE = "set aside"
-    """Towards a queue that may let the letter die again."""
 
 
 class Address(NamedTuple):
@@ -84,28 +70,31 @@ _VOLATILE: Final = frozenset(name.encode() for name in names.DELIVERY_COUNTS)
 _SUMMARY: Final = frozenset(name.encode() for name in names.DEATH_SUMMARY)
 _COPIES: Final = {b"CC": names.CC.encode(), b"BCC": names.BCC.encode()}
 
-_EXPIRATION: Final = names.EXPIRATION.encode()
-_USER_ID: Final = names.USER_ID.encode()
-_ONCE: Final = frozenset({_EXPIRATION, _USER_ID, *_COPIES.values()})
+_PRIORITY: Final = names.PRIORITY.encode()
+_CC: Final = names.CC.encode()
+_ONCE: Final = frozenset({tail.EXPIRATION_HEADER, tail.USER_ID_HEADER, _PRIORITY, *_COPIES.values()})
+_TRANSIENT: Final = frozenset(
+    name.encode() for name in (names.DUE_AT, names.CAUSE, names.WHY, names.PARKED_AT)
+)
+"""They tell of the place a letter is in; it leaves them there."""
 _OURS: Final = _ONCE | {_ID, _MOVE, _SOURCE, _EXCHANGE, _ROUTING_KEY, _DEATHS}
-_ALWAYS: Final = _VOLATILE | _ONCE | {_ID, _MOVE, _SOURCE, _EXCHANGE, _ROUTING_KEY}
+_ALWAYS: Final = _VOLATILE | _ONCE | _TRANSIENT | {_ID, _MOVE, _SOURCE, _EXCHANGE, _ROUTING_KEY}
+_OF_DEATHS: Final = {
+    Deaths.KEEP: frozenset[bytes](),
+    Deaths.SET_ASIDE: _SUMMARY | {_X_DEATH, _DEATHS},
+    Deaths.FORGET: _SUMMARY | {_X_DEATH},
+}
 _TOUCHED: Final = {
-    (deaths, default): _ALWAYS
-    | (frozenset(_COPIES) if default else frozenset())
-    | (_SUMMARY | {_X_DEATH, _DEATHS} if deaths is Deaths.SET_ASIDE else frozenset())
+    (deaths, default): _ALWAYS | (frozenset(_COPIES) if default else frozenset()) | _OF_DEATHS[deaths]
     for deaths in Deaths
     for default in (False, True)
 }
 
 _PERSISTENT: Final = b"\x02"
-_TAIL: Final = (
-    PRIORITY, CORRELATION_ID, REPLY_TO, EXPIRATION, MESSAGE_ID, TIMESTAMP, TYPE, USER_ID, APP_ID, CLUSTER_ID,
-)  # fmt: skip
-_TAIL_FLAGS: Final = sum(_TAIL)
 _ADDED_FLAGS: Final = HEADERS | DELIVERY_MODE
 _SET_ASIDE_FLAGS: Final = EXPIRATION | USER_ID
 _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
-_DROPPED: Final = _SUMMARY | {_MOVE, _SOURCE}
+_DROPPED: Final = _SUMMARY | _TRANSIENT | {_MOVE, _SOURCE}
 """Told again, by the entries of `x-death` or by this move."""
 _CAME_BY: Final = frozenset({_EXCHANGE, _ROUTING_KEY})
 _ARRAY: Final = ord("A")
@@ -160,10 +149,13 @@ class Route:
     """The way from one queue to one target: everything that is the same for each letter, computed once.
 
     `run` names the run, `source` the queue the letters come from, `user` the user of the connection that
-    publishes; `add` are headers of the caller's, which replace those of the same name.
+    publishes; `add` are headers of the caller's, which replace those of the same name. `anew`: the id and the
+    deaths it carries are another letter's, whose headers an application copied.
     """
 
-    __slots__ = ("_constant", "_copies", "_hasher", "_move", "_source", "_touched", "_user")
+    __slots__ = (
+        "_anew", "_constant", "_copies", "_dropped", "_hasher", "_leg", "_move", "_touched", "_user"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -173,9 +165,10 @@ class Route:
         user: str,
         target: Address,
         deaths: Deaths,
+        leg: Leg = Leg.PLAIN,
+        anew: bool = False,
         add: Mapping[str, Value] = _NOTHING,
     ) -> None:
-        self._source = source
         self._user = user.encode()
         if forged := sorted(name for name in add if name.encode() in _OURS):
             raise UsageError(f"a move writes these headers itself: {', '.join(forged)}")
@@ -184,24 +177,29 @@ class Route:
                 "CC and BCC through the default exchange would make a copy for each name in them"
             )
         self._copies = {} if target.exchange else _COPIES
+        self._leg = leg
+        self._anew = anew
+        self._dropped = _DROPPED | {_X_DEATH} if deaths is Deaths.FORGET else _DROPPED
         self._touched = _TOUCHED[deaths, not target.exchange] | {name.encode() for name in add}
         self._constant = table.entry(names.SOURCE, source) + table.encode(add)
         self._move = run.encode() + b"-%d"
         self._hasher = _hasher(source)
 
-    def properties(self, message: Message, *, came_by: Address, number: int) -> bytes:
+    def properties(self, message: Message, *, came_by: Address, number: int, more: bytes = b"") -> bytes:
         """The properties with which this letter goes. This is the loop of the safe move.
 
-        Raises MessageError when the properties are not what AMQP says they are.
+        `more` are header entries of this letter alone, encoded. Raises MessageError when the properties are
+        not what AMQP says they are.
         """
         parts = flags, before, headers, _, rest = _take_apart(message.properties)
         touched = table.find(headers, self._touched)
-        found = _sort(headers, touched, self._copies) if touched else _UNTOUCHED
+        found = _sort(headers, touched, self._copies, self._dropped, self._anew) if touched else _UNTOUCHED
         move = self._move % number
         pieces = [
             b"",  # becomes the flags and everything before the table, when its length is known
             table.cut(headers, touched),
             self._constant,
+            more,
             found.came_by if found.came_by_whole else _came_by(came_by, found.came_by),
             _MOVE_PREFIX,
             _pack_u32(len(move)),
@@ -213,14 +211,37 @@ class Route:
         kept = found.kept
         if flags & _SET_ASIDE_FLAGS:
             kept = dict(kept)
-            flags, rest = _set_aside_properties(flags, rest, self._user, kept)
+            flags, rest = tail.set_aside(flags, rest, self._user, kept)
         else:
-            _check_tail(flags, rest)
+            tail.check(flags, rest)
+        match self._leg:
+            case Leg.PLAIN:
+                pass
+            case Leg.WAIT:
+                if flags & PRIORITY:
+                    kept = {**kept, _PRIORITY: table.raw_entry(_PRIORITY, b"B" + rest[:1])}
+                    flags, rest = flags & ~PRIORITY, rest[1:]
+            case Leg.HOME:
+                if kept:
+                    flags, rest, kept = self._put_back(flags, rest, dict(kept))
+            case _:
+                assert_never(self._leg)
         pieces += kept.values()
         length = sum(map(len, pieces))
         pieces[0] = _pack_u16(flags | _ADDED_FLAGS) + before + _pack_u32(length)
         pieces += (_PERSISTENT, rest)
         return b"".join(pieces)
+
+    def _put_back(
+        self, flags: int, rest: bytes, kept: dict[bytes, bytes]
+    ) -> tuple[int, bytes, dict[bytes, bytes]]:
+        """What was set aside for the wait. What would copy the letter on this way stays aside."""
+        priority = kept.pop(_PRIORITY, b"")
+        if priority[-2:-1] == b"B" and not flags & PRIORITY:
+            flags, rest = flags | PRIORITY, priority[-1:] + rest  # it stands first of what follows the mode
+        if not self._copies and (entry := kept.pop(_CC, b"")):
+            kept[_CC] = table.raw_entry(b"CC", entry[1 + len(_CC) :])
+        return flags, rest, kept
 
 
 _Parts: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
@@ -276,7 +297,13 @@ class _Found(NamedTuple):
 _UNTOUCHED: Final = _Found(b"", b"", False, b"", {}, [])
 
 
-def _sort(headers: bytes, touched: list[table.Entry], copies: Mapping[bytes, bytes]) -> _Found:
+def _sort(
+    headers: bytes,
+    touched: list[table.Entry],
+    copies: Mapping[bytes, bytes],
+    dropped: frozenset[bytes] = _DROPPED,
+    anew: bool = False,
+) -> _Found:
     identity = newer = older = aside = b""
     came_by: dict[bytes, bytes] = {}
     kept: dict[bytes, bytes] = {}
@@ -284,12 +311,12 @@ def _sort(headers: bytes, touched: list[table.Entry], copies: Mapping[bytes, byt
     volatile: list[table.Entry] = []
     for entry in touched:
         name, at, start, end = entry
-        if name in _DROPPED:
+        if name in dropped:
             continue
         if name == _X_DEATH:
             newer += _elements(headers, start, end)
         elif name == _DEATHS:
-            older += _elements(headers, start, end)
+            older += b"" if anew else _elements(headers, start, end)
         elif name in _VOLATILE:
             volatile.append(entry)
         elif name in _CAME_BY:
@@ -298,7 +325,7 @@ def _sort(headers: bytes, touched: list[table.Entry], copies: Mapping[bytes, byt
             fresh[copies[name]] = table.raw_entry(copies[name], headers[start:end])
         elif name in _ONCE:
             kept[name] = headers[at:end]
-        elif name == _ID and _IS_ID(headers, start, end):
+        elif name == _ID and not anew and _IS_ID(headers, start, end):
             # An id is 32 hexadecimal digits; whatever else stands there is not one of ours.
             identity = headers[start + 5 : end]
     if newer or older:
@@ -352,47 +379,3 @@ def _newest(deaths: bytes) -> bytes:
             break
         kept.append(element)
     return b"".join(kept)
-
-
-def _set_aside_properties(
-    flags: int, rest: bytes, user: bytes, kept: dict[bytes, bytes]
-) -> tuple[int, bytes]:
-    """Cut `expiration` and a foreign `user_id` out of what follows the delivery mode."""
-    raw = _pack_u16(flags & _TAIL_FLAGS) + rest
-    where = spans_of(raw)
-    pieces, position = [], 2
-    if (span := where.get(EXPIRATION)) is not None:
-        kept[_EXPIRATION] = _text_entry(_EXPIRATION, raw[span.start + 1 : span.end])
-        pieces.append(raw[position : span.start])
-        position = span.end
-        flags &= ~EXPIRATION
-    if (span := where.get(USER_ID)) is not None and (found := raw[span.start + 1 : span.end]) != user:
-        kept[_USER_ID] = _text_entry(_USER_ID, found)
-        pieces.append(raw[position : span.start])
-        position = span.end
-        flags &= ~USER_ID
-    pieces.append(raw[position:])
-    return flags, b"".join(pieces)
-
-
-def _check_tail(flags: int, rest: bytes) -> None:
-    """What follows the delivery mode must be as long as it says: damage must not reach the broker."""
-    position = 0
-    try:
-        for fixed in _tail_shape(flags & _TAIL_FLAGS):
-            position += fixed or 1 + rest[position]
-    except IndexError:
-        position = -1
-    if position != len(rest):
-        spans_of(_pack_u16(flags & _TAIL_FLAGS) + rest)  # raises, and says what is wrong
-
-
-@lru_cache(maxsize=1024)
-def _tail_shape(flags: int) -> tuple[int, ...]:
-    """The bytes of each property after the delivery mode, 0 for a short string."""
-    fixed = {PRIORITY: 1, TIMESTAMP: 8}
-    return tuple(fixed.get(flag, 0) for flag in _TAIL if flags & flag)
-
-
-def _text_entry(name: bytes, value: bytes) -> bytes:
-    return table.raw_entry(name, b"S" + _pack_u32(len(value)) + value)

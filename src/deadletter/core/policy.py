@@ -29,6 +29,7 @@ from deadletter.errors import UsageError
 
 MAX_POLICIES: Final = 1_000
 MAX_LEVELS_TOGETHER: Final = 200
+MAX_BUDGET_PER_MINUTE: Final = 10_000_000
 MAX_PROGRAM_CHARS: Final = 4_000
 _MAX_MATCHED_CHARS: Final = 4_000
 
@@ -181,7 +182,10 @@ DEFAULT_BACKOFF: Final = Exponential(first_ms=1_000, factor=2.0, cap_ms=600_000,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """`deadline_ms`: give up when the letter would come back later than this after its first death."""
+    """`deadline_ms`: give up when the letter would come back later than this after its first death.
+
+    `budget_per_minute`: at most so many of its letters go back in a minute; the others wait in the broker.
+    """
 
     name: str
     match: Match = _EVERYTHING
@@ -191,6 +195,7 @@ class Policy:
     then: Then = Then.PARK
     count_by: CountBy = _OWN_ATTEMPT
     errors: tuple[ErrorRule, ...] = ()
+    budget_per_minute: int | None = None
     treatments: tuple[Treatment, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -199,6 +204,11 @@ class Policy:
         if self.deadline_ms is not None and not 0 < self.deadline_ms <= 1_000 * MAX_DELAY_MS:
             raise UsageError(
                 f"policy {self.name}: deadline: expected more than 0 ms, got {self.deadline_ms} ms"
+            )
+        if self.budget_per_minute is not None and not 1 <= self.budget_per_minute <= MAX_BUDGET_PER_MINUTE:
+            raise UsageError(
+                f"policy {self.name}: budget_per_minute: expected 1 to {MAX_BUDGET_PER_MINUTE} letters, "
+                f"got {self.budget_per_minute}"
             )
         try:
             treatments = (*map(self._compiled, self.errors), self._plain())

@@ -52,6 +52,8 @@ class QueueState:
     messages: int = 0
     """All of them: also those held by at-least-once dead-lettering, which are neither ready nor unacked."""
     consumers: tuple[Consumer, ...] = ()
+    consumer_count: int = 0
+    """How many there are, also where nobody asked who they are."""
     growth_per_s: float = 0.0
     """How fast it gets longer, negative when it gets shorter; as the broker measured it."""
     oldest_at_ms: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +39,25 @@ class Ramp:
 
 
 Flow: TypeAlias = Free | Hold | Probe | Ramp
+
+FREE: Final = Free()
+"""The answer almost every time, made once."""
+
+
+def strictest(first: Flow, second: Flow) -> Flow:
+    """Of two answers the one that lets less through: Hold, then Probe, then the slower Ramp, then Free."""
+    match first, second:
+        case Hold(), Hold():
+            return second if second.until > first.until else first
+        case (Hold(), _) | (_, Free()):
+            return first
+        case (_, Hold()) | (Free(), _):
+            return second
+        case Probe(), _:
+            return first
+        case _, Probe():
+            return second
+        case Ramp(), Ramp():
+            return second if second.rate_per_s < first.rate_per_s else first
+        case _:
+            assert_never((first, second))

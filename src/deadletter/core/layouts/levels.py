@@ -11,6 +11,7 @@ key in headers of ours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from deadletter.core.layouts.application import dead_lettering
@@ -86,12 +87,18 @@ def design(request: Request) -> Plan:
     delays_ms, notes = steps(NAME, request)
     notes += (_SHARED,)
     parts = dead_lettering(NAME, request, towards(RETRY_KEY, exchange=RETRY_EXCHANGE))
-    parts += _reached(request, RETRY_EXCHANGE, RETRY_QUEUE, RETRY_KEY)
+    parts += shared(request, delays_ms) + Parts(notes=notes)
+    return plan_of(NAME, request, parts + way_back(request), CORRECTIONS)
+
+
+def shared(request: Request, delays_ms: Sequence[int]) -> Parts:
+    """What serves every queue: the retry queue, the numbered delays, the queue for permanent failures."""
+    parts = _reached(request, RETRY_EXCHANGE, RETRY_QUEUE, RETRY_KEY)
     parts += _reached(request, DLQ_EXCHANGE, DLQ_QUEUE, DLQ_KEY)
-    parts += Parts(exchanges=(Exchange(name=DELAY_EXCHANGE, type="topic"),), notes=notes)
+    parts += Parts(exchanges=(Exchange(name=DELAY_EXCHANGE, type="topic"),))
     for level, delay_ms in enumerate(delays_ms, start=1):
         parts += _level(request, level, delay_ms)
-    return plan_of(NAME, request, parts + way_back(request), CORRECTIONS)
+    return parts
 
 
 def _level(request: Request, level: int, delay_ms: int) -> Parts:

@@ -21,6 +21,7 @@ _MARK: Final = "~"
 
 DUE: Final = names.DUE
 PARKED: Final = names.PARKED
+HELD: Final = f"{PREFIX}held."
 OURS_POLICY: Final = PREFIX.removesuffix(".")
 """The RabbitMQ policy over everything that is named like us."""
 OURS_PATTERN: Final = "^" + re.escape(PREFIX)
@@ -34,6 +35,11 @@ def level_name(delay_ms: int) -> str:
 def return_exchange_name(queue: str) -> str:
     """The fanout exchange that leads to this queue and to nothing else."""
     return around(f"{PREFIX}return.", queue)
+
+
+def held_name(gate: str) -> str:
+    """Where letters wait that are due and may not go; one queue per gate."""
+    return around(HELD, gate)
 
 
 def dlq_name(queue: str) -> str:

@@ -12,6 +12,8 @@ level for everyone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from deadletter.core.layouts.application import own_dlq
 from deadletter.core.layouts.naming import DUE, dlq_name, level_name
 from deadletter.core.layouts.pieces import Parts, delay_queue, parked, plan_of, towards, way_back
@@ -24,10 +26,15 @@ CORRECTIONS: tuple[Correction, ...] = ()
 
 
 def design(request: Request) -> Plan:
-    delays_ms = sorted(request.schedule.levels_ms | request.more_levels_ms)
-    levels = [
-        delay_queue(level_name(delay_ms), {**towards(DUE), "message-ttl": delay_ms}) for delay_ms in delays_ms
-    ]
-    shared = Parts(queues=(Queue(name=DUE, type="quorum"), *levels))
-    parts = own_dlq(request, dlq_name(request.queue)) + way_back(request) + parked(request) + shared
+    parts = own_dlq(request, dlq_name(request.queue)) + way_back(request)
+    parts += shared(request, request.schedule.levels_ms | request.more_levels_ms)
     return plan_of(NAME, request, parts, CORRECTIONS)
+
+
+def shared(request: Request, levels_ms: Iterable[int]) -> Parts:
+    """What serves every queue: the levels, what is due, what is parked."""
+    levels = [
+        delay_queue(level_name(delay_ms), {**towards(DUE), "message-ttl": delay_ms})
+        for delay_ms in sorted(levels_ms)
+    ]
+    return parked(request) + Parts(queues=(Queue(name=DUE, type="quorum"), *levels))

@@ -1,0 +1,204 @@
+"""What becomes of each letter of a passage: the decision, the publish, its outcome, and a second thought.
+
+The decision is asked once per letter. It may say `Later` (it has to ask somebody); the letter then waits,
+unacked, and is given back if the passage ends first. A letter that did not reach its new home, because no
+queue took it, because the broker refused it, or because it cannot travel as it is, may get a second thought
+(`again`); without one, or after `TRIES_MAX`, it stays in its source and is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias, assert_never
+
+from deadletter.amqp.channel import Delivery
+from deadletter.broker.flights import Outcome
+from deadletter.broker.intake import Intake
+from deadletter.broker.outlet import Cargo, Outlet, id_of
+from deadletter.broker.verdict import Drop, Failure, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.core.envelope import Address
+from deadletter.core.letter import Letter
+from deadletter.core.message import Message
+
+EXAMPLES_MAX: Final = 20
+REASONS_MAX: Final = 100
+"""Different reasons that are counted apart; a text made by a decision may differ for each letter."""
+TRIES_MAX: Final = 3
+
+Decide: TypeAlias = Callable[[Letter], Verdict]
+Again: TypeAlias = Callable[[Letter, Send | Wrap, Setback, str], Verdict]
+
+
+def _no_fate(_fate: object) -> None:
+    return
+
+
+def _no_failure(_failure: Failure) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """Who decides, and who wants to know."""
+
+    decide: Decide
+    again: Again | None = None
+    on_fate: Callable[[object], None] = _no_fate
+    """A letter is safe in its new home, was dropped, or is left: with the fate its verdict carried."""
+    on_failure: Callable[[Failure], None] = _no_failure
+
+
+class Judge:
+    """Of one passage. `active` says whether it still takes letters, `on_settled` is told of confirms."""
+
+    def __init__(
+        self,
+        judging: Judging,
+        *,
+        source: str,
+        refused: Mapping[str, str],
+        active: Callable[[], bool],
+    ) -> None:
+        self.moved = 0
+        self.left = 0
+        self.dropped = 0
+        self.failed: Counter[str] = Counter()
+        self.examples: list[Failure] = []
+        self.outlet: Outlet | None = None
+        self._judging = judging
+        self._source = source
+        self._refused = refused
+        self._active = active
+        self._keep = judging.again is not None
+
+    def consider(self, intake: Intake, delivery: Delivery) -> None:
+        """Decide about a letter that came, and do it."""
+        letter = self._letter(delivery)
+        try:
+            if delivery.redelivered:
+                intake.highest_count = max(intake.highest_count, letter.delivery_count)
+                if self._refused and (why := self._refused.get(letter.id)) is not None:
+                    self._hold(intake, delivery, why)
+                    return
+            verdict = self._judging.decide(letter)
+        except Exception as error:  # noqa: BLE001 -- one letter must not take its neighbours; it is reported
+            self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
+            return
+        self._act(intake, delivery, letter, verdict, 0)
+
+    def landed(self, cargoes: list[tuple[Cargo, Outcome]]) -> None:
+        """The broker answered these publishes."""
+        on_fate = self._judging.on_fate
+        for cargo, outcome in cargoes:
+            match outcome:
+                case Outcome.SAFE:
+                    cargo.intake.receipts.confirm(cargo.tag)
+                    self.moved += 1
+                    on_fate(cargo.verdict.fate)
+                case Outcome.UNROUTABLE:
+                    self._think_again(cargo, Setback.UNROUTABLE)
+                case Outcome.REFUSED:
+                    self._think_again(cargo, Setback.REFUSED)
+                case _:
+                    assert_never(outcome)
+
+    def _letter(self, delivery: Delivery) -> Letter:
+        return Letter(
+            source=self._source,
+            message=delivery.message,
+            came_by=Address(delivery.exchange, delivery.routing_key),
+            redelivered=delivery.redelivered,
+        )
+
+    def _act(self, intake: Intake, delivery: Delivery, letter: Letter, verdict: Verdict, tries: int) -> None:
+        assert self.outlet is not None
+        match verdict:
+            case Stamped(send, entries):
+                self._send(intake, delivery, letter, send, entries, tries)
+            case Send():
+                self._send(intake, delivery, letter, verdict, b"", tries)
+            case Leave():
+                self.left += 1
+                intake.receipts.hold(delivery.tag)
+                self._judging.on_fate(verdict.fate)
+            case Drop():
+                self.dropped += 1
+                intake.receipts.confirm(delivery.tag)
+                self._judging.on_fate(verdict.fate)
+            case Wrap():
+                self.outlet.send_wrapped(intake, delivery, verdict, tries=tries)
+            case Later(future):
+                future.add_done_callback(partial(self._resume, intake, delivery, letter, tries))
+            case _:
+                assert_never(verdict)
+
+    def _send(
+        self, intake: Intake, delivery: Delivery, letter: Letter, send: Send, more: bytes, tries: int
+    ) -> None:
+        assert self.outlet is not None
+        why = self.outlet.send(
+            intake, delivery, send, letter.came_by, more=more, tries=tries, keep=self._keep
+        )
+        if why is not None:
+            self._reconsider(intake, delivery, letter, send, Setback.UNFIT, why, tries)
+
+    def _resume(
+        self,
+        intake: Intake,
+        delivery: Delivery,
+        letter: Letter,
+        tries: int,
+        future: asyncio.Future[Verdict],
+    ) -> None:
+        if not self._active() or intake.channel.error is not None or future.cancelled():
+            return  # unsettled: it is given back
+        if (error := future.exception()) is not None:
+            self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
+            return
+        self._act(intake, delivery, letter, future.result(), tries)
+
+    def _think_again(self, cargo: Cargo, setback: Setback) -> None:
+        if cargo.delivery is None:
+            cargo.intake.receipts.hold(cargo.tag)
+            self._note(id_of(Message(cargo.properties, b""), self._source), setback.value)
+            return
+        letter = self._letter(cargo.delivery)
+        self._reconsider(
+            cargo.intake, cargo.delivery, letter, cargo.verdict, setback, setback.value, cargo.tries
+        )
+
+    def _reconsider(
+        self,
+        intake: Intake,
+        delivery: Delivery,
+        letter: Letter,
+        verdict: Send | Wrap,
+        setback: Setback,
+        why: str,
+        tries: int,
+    ) -> None:
+        again = self._judging.again
+        if again is None or tries >= TRIES_MAX or not self._active():
+            self._hold(intake, delivery, why)
+            return
+        try:
+            other = again(letter, verdict, setback, why)
+        except Exception as error:  # noqa: BLE001 -- as above
+            self._hold(intake, delivery, f"{why}; then: {type(error).__name__}: {error}")
+            return
+        self._act(intake, delivery, letter, other, tries + 1)
+
+    def _hold(self, intake: Intake, delivery: Delivery, why: str) -> None:
+        intake.receipts.hold(delivery.tag)
+        self._note(id_of(delivery.message, self._source), why)
+
+    def _note(self, identity: str, why: str) -> None:
+        self.failed[why if why in self.failed or len(self.failed) < REASONS_MAX else "other reasons"] += 1
+        failure = Failure(id=identity, why=why)
+        if len(self.examples) < EXAMPLES_MAX:
+            self.examples.append(failure)
+        self._judging.on_failure(failure)

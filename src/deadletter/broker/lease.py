@@ -1,0 +1,50 @@
+"""A lease: what only one instance may do, it does while it holds an exclusive queue of this name.
+
+An exclusive queue belongs to the connection that declared it and is gone with it: whoever loses the
+connection on which it works has lost the lease too, and nobody has to agree on a time. A second holder gets
+405 RESOURCE_LOCKED. (An exclusive *consumer* would not do: a quorum queue accepts two.)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deadletter.amqp.channel import Channel
+from deadletter.amqp.connection import Connection
+from deadletter.core.layouts.naming import around
+from deadletter.core.names import PREFIX
+from deadletter.errors import ResourceLocked
+
+LEASE: Final = f"{PREFIX}lease."
+
+
+def lease_name(what: str) -> str:
+    return around(LEASE, what)
+
+
+class Lease:
+    """Made by `take`. Held until `release`, or until the connection ends."""
+
+    def __init__(self, what: str, channel: Channel) -> None:
+        self.what = what
+        self._channel = channel
+
+    @classmethod
+    async def take(cls, connection: Connection, what: str) -> Lease | None:
+        """The lease, or None: somebody else holds it."""
+        channel = await connection.channel()
+        try:
+            await channel.declare_queue(lease_name(what), durable=False, exclusive=True)
+        except ResourceLocked:
+            return None
+        return cls(what, channel)
+
+    @property
+    def held(self) -> bool:
+        return self._channel.error is None
+
+    async def release(self) -> None:
+        """Let another have it. Nothing to do when the connection is gone."""
+        if self._channel.error is None:
+            await self._channel.delete_queue(lease_name(self.what))
+            await self._channel.close()

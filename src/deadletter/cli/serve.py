@@ -1,0 +1,221 @@
+"""`dlq serve`: the retry service, put together: who listens to it, how it is asked, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from deadletter import config
+from deadletter.cli import loop
+from deadletter.cli.exits import Exit
+from deadletter.config.settings import Mode, Settings, Watch
+from deadletter.core.alerting import Notice, Severity
+from deadletter.desk import server
+from deadletter.desk.access import Access
+from deadletter.desk.app import create_app
+from deadletter.desk.board import Board
+from deadletter.desk.view import Status, SweepAnswer, SweepState
+from deadletter.errors import UsageError
+from deadletter.service import logs, tracing
+from deadletter.service.alerts import AlertBook
+from deadletter.service.channels import Channels, told_text
+from deadletter.service.crew import Crew
+from deadletter.service.events import Hub
+from deadletter.service.health import Health
+from deadletter.service.metrics import Metrics
+from deadletter.service.running import Service
+from deadletter.service.sweeps import Swept
+from deadletter.service.systemd import Notifier
+from deadletter.store import default_url
+
+TICK_S: Final = 1.0
+LAST_WORDS_S: Final = 3.0
+"""How long alerts may still take to be sent at the end."""
+
+
+def run(*, file: Path | None, options: Mapping[str, object], watch: Sequence[str]) -> Exit:
+    def load() -> Settings:
+        settings = config.load(config=file, options=options)
+        more = tuple(Watch(dlq=one, vhost=settings.broker.vhost, mode=Mode.CONSUME) for one in watch)
+        settings = replace(settings, watches=(*more, *settings.watches))
+        if not settings.watches:
+            raise UsageError(
+                "expected at least one watch, got none: which dead-letter queues shall be looked after? "
+                "dlq serve --watch '*.dlq', or in deadletter.toml: [[watches]] with dlq = \"*.dlq\""
+            )
+        return settings
+
+    return loop.run(_serve(load))
+
+
+def store_url(settings: Settings) -> str | None:
+    """The store that was named; else a file of our own; None when there shall be none."""
+    if settings.store.off:
+        return None
+    return settings.store.url or default_url(os.environ, Path.home())
+
+
+async def _serve(load: Callable[[], Settings]) -> Exit:
+    settings = load()
+    told = settings.serve
+    instance = told.name or f"{socket.gethostname()}-{os.getpid()}"
+    log = logs.configure(
+        format=told.log_format,
+        level=told.log_level,
+        stream=sys.stderr,
+        instance=instance,
+        broker=settings.broker.name,
+    )
+    hub = Hub(on_broken=log.broken)
+    tracer = tracing.start(instance) if tracing.asked_for(os.environ) else None
+    service = Service(
+        load,
+        hub.emit,
+        store_url=store_url,
+        name=f"dlq serve {instance}",
+        each=log.wants_decisions or tracer is not None,
+    )
+    desk = _Desk(service, settings, instance, lambda: log.dropped)
+    channels = Channels(
+        settings.alerts.channels,
+        hub.emit,
+        broker=settings.broker.name,
+        log=lambda notice: _log_notice(log, notice),
+    )
+    alerts = AlertBook(settings.alerts, settings.broker.name, channels.deliver)
+    notifier = Notifier(os.environ, on_trouble=log.listener.log.warning)
+    for listener in (log.listener, desk.metrics, desk.health, desk.board, alerts.hear, notifier):
+        hub.listen(listener)
+    if tracer is not None:
+        hub.listen(tracer)
+    crew = Crew()
+    try:
+        crew.start(desk.health.run())
+        crew.start(channels.run())
+        crew.start(_ticking(alerts, desk, service))
+        crew.start(notifier.run(lambda: desk.health.live().ok))
+        if told.listen is not None:
+            crew.start(desk.listen(told.listen, lambda url: log.listener.log.info("answers HTTP", url=url)))
+        _on_signals(service, notifier, crew)
+        await _until_it_ends(service, crew)
+    finally:
+        await channels.close(LAST_WORDS_S)
+        await crew.dismiss()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
+        log.close()
+    return Exit.DONE
+
+
+async def _until_it_ends(service: Service, crew: Crew) -> None:
+    running = asyncio.ensure_future(service.run())
+    failing = asyncio.ensure_future(crew.wait())
+    await asyncio.wait({running, failing}, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        service.stop("a part of it failed")
+        await asyncio.wait({running})
+        failing.result()
+    failing.cancel()
+    running.result()
+
+
+async def _ticking(alerts: AlertBook, desk: _Desk, service: Service) -> None:
+    while True:
+        await asyncio.sleep(TICK_S)
+        alerts.tick()
+        alerts.settle(service.settings.alerts)
+        desk.board.broker_version = service.broker_version
+        desk.board.watches = service.settings.watches
+
+
+def _on_signals(service: Service, notifier: Notifier, crew: Crew) -> None:
+    """SIGTERM, SIGINT: an orderly end, the second one at once. SIGHUP: reload. SIGUSR1: sweep now."""
+    running = asyncio.get_running_loop()
+    asked = 0
+
+    def end(number: signal.Signals) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            os._exit(128 + number)
+        service.stop(number.name)
+
+    def reload() -> None:
+        notifier.reloading()
+        service.reload()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, end, number)
+    running.add_signal_handler(signal.SIGHUP, reload)
+    running.add_signal_handler(signal.SIGUSR1, lambda: crew.start(service.sweep((), "signal")))
+
+
+class _Desk:
+    """The service, as HTTP sees it."""
+
+    def __init__(
+        self, service: Service, settings: Settings, instance: str, lines_dropped: Callable[[], int]
+    ) -> None:
+        self._service = service
+        self.metrics = Metrics(lines_dropped=lines_dropped)
+        self.health = Health(time.monotonic)
+        self.board = Board(
+            instance=instance,
+            broker=settings.broker.name,
+            watches=settings.watches,
+            now=lambda: datetime.now(UTC),
+            next_sweep_at=self._next_sweep_at,
+        )
+
+    async def listen(self, where: str, on_ready: Callable[[str], None]) -> None:
+        access = Access(host=server.host_of(where), token=os.environ.get("DLQ_API_TOKEN") or None)
+        app = create_app(self, self.metrics, self.health, access)
+        await server.serve(app, where, on_ready=on_ready)
+
+    async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:
+        unknown = [name for name in dlqs if not any(o.knows(name) for o in self._service.offices)]
+        if unknown:
+            raise UsageError(
+                f"expected dead-letter queues that a watch looks after, got {', '.join(unknown)}"
+            )
+        return [_answer(swept) for swept in await self._service.sweep(dlqs, "request")]
+
+    def status(self) -> Status:
+        return self.board.status()
+
+    def _next_sweep_at(self, queue: str) -> datetime | None:
+        for office in self._service.offices:
+            sweeper = office.staff.sweepers.get(queue)
+            if sweeper is not None and sweeper.next_at is not None:
+                seconds = sweeper.next_at - asyncio.get_running_loop().time()
+                return datetime.now(UTC) + timedelta(seconds=max(0.0, seconds))
+        return None
+
+
+def _answer(swept: Swept) -> SweepAnswer:
+    if swept.refused:
+        state = SweepState.ELSEWHERE if "another instance" in swept.refused else SweepState.FAILED
+        return SweepAnswer(dlq=swept.dlq, state=state, why=swept.refused)
+    return SweepAnswer(
+        dlq=swept.dlq,
+        state=SweepState.SWEPT,
+        seen=swept.seen,
+        moved=swept.moved,
+        left=swept.left,
+        failed=swept.failed,
+        seconds=swept.seconds,
+    )
+
+
+def _log_notice(log: logs.Logs, notice: Notice) -> None:
+    line = log.listener.log.error if notice.severity is Severity.CRITICAL else log.listener.log.warning
+    line("alert", change=notice.change.value, key=notice.key, said=told_text(notice))

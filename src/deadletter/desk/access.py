@@ -1,0 +1,179 @@
+"""Who may ask what: checked for every request, before the app sees it.
+
+* **From where.** Listening on this machine alone, only its own names are accepted as Host: else a web page
+  could have its name point here and read all there is (DNS rebinding).
+* **From whom.** What changes something must not come from a page of another site: browsers say where a
+  request comes from (`Sec-Fetch-Site`, `Origin`), other programs say nothing. There is no CORS. A body is
+  JSON, which no form can send.
+* **With a token**, where DLQ_API_TOKEN is set; without one, nothing can be changed from another machine.
+* **How much.** A body is read whole before it is looked at, up to a bound in bytes and in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deadletter.desk.problems import problem
+
+BODY_BYTES: Final = 65_536
+BODY_S: Final = 10.0
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOME: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_SAFETY: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """`host`: what the service listens on. `token`: what may change something must bring."""
+
+    host: str
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def at_home(self) -> bool:
+        """Whether only this machine can reach us."""
+        if self.host.lower() == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class Guarded:
+    """The app behind these checks."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._names = _HOME | {access.host.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_SAFETY]
+            await send(message)
+
+        headers = Headers(scope=scope)
+        refused = self._refused_host(headers) or self._refused_change(scope["method"], headers)
+        if refused is None:
+            body = await _body(headers, receive)
+            if isinstance(body, bytes):
+                await self._app(scope, _again(body, receive), send_safely)
+                return
+            refused = body
+        await refused(scope, receive, send_safely)
+
+    def _refused_host(self, headers: Headers) -> Response | None:
+        if not self._access.at_home:
+            return None
+        named = _name_of(headers.get("host", ""))
+        if named in self._names:
+            return None
+        return problem(
+            421,
+            f"expected the Host localhost, 127.0.0.1 or [::1], because the service listens on this machine "
+            f"alone, got {named[:100]!r}; ask for it by one of these names",
+        )
+
+    def _refused_change(self, method: str, headers: Headers) -> Response | None:
+        if method in _SAFE:
+            return None
+        if _from_another_site(headers):
+            return problem(
+                403, "expected a request from this site or from a program, got one from another site's page"
+            )
+        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                return problem(415, f"expected a body of application/json, got {kind[:100] or 'no type'}")
+        if self._access.token is not None:
+            scheme, _, given = headers.get("authorization", "").partition(" ")
+            same = hmac.compare_digest(given.strip().encode(), self._access.token.encode())
+            if scheme.lower() != "bearer" or not same:
+                return problem(
+                    401,
+                    "expected the token that the service was started with (DLQ_API_TOKEN), as "
+                    "Authorization: Bearer …",
+                    {"www-authenticate": "Bearer"},
+                )
+        elif not self._access.at_home:
+            return problem(
+                403,
+                f"the service listens on {self._access.host}, where other machines reach it, and has no "
+                "token; set DLQ_API_TOKEN for it, or [serve] listen to 127.0.0.1, to allow changes",
+            )
+        return None
+
+
+def _from_another_site(headers: Headers) -> bool:
+    said = headers.get("sec-fetch-site")
+    if said is not None:
+        return said not in ("same-origin", "none")
+    origin = headers.get("origin")  # a browser from before Sec-Fetch-Site
+    return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+
+
+def _name_of(host: str) -> str:
+    """Without port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower().removesuffix(".")
+
+
+async def _body(headers: Headers, receive: Receive) -> bytes | Response:
+    """All of it, or why not."""
+    too_large = problem(413, f"expected a body of at most {BODY_BYTES:,} bytes")
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > BODY_BYTES:
+        return too_large
+    if length == "0" and "transfer-encoding" not in headers:
+        return b""
+    parts = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return problem(400, "the body ended too early")
+                parts += message.get("body", b"")
+                if len(parts) > BODY_BYTES:
+                    return too_large
+                if not message.get("more_body", False):
+                    return bytes(parts)
+    except TimeoutError:
+        return problem(408, f"expected the body within {BODY_S:.0f} s")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body, and then whatever comes after it."""
+    told = False
+
+    async def once() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return once

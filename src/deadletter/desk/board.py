@@ -1,0 +1,180 @@
+"""The board on the wall: the facts that still hold, kept by listening, ready to be told as a `Status`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final, TypeVar, assert_never
+
+from deadletter import __version__
+from deadletter.config.settings import Watch
+from deadletter.core.glob import glob
+from deadletter.desk.view import (
+    BudgetStatus,
+    FindingStatus,
+    GateStatus,
+    LeaseStatus,
+    PolicyStatus,
+    QueueStatus,
+    Status,
+    TroubleStatus,
+    WatchStatus,
+)
+from deadletter.service.events import (
+    BudgetSeen,
+    Confirmed,
+    Decided,
+    Event,
+    FindingNamed,
+    GateChanged,
+    GateState,
+    GrowthFound,
+    Late,
+    LeaseChanged,
+    LifeChanged,
+    PoliciesChanged,
+    QueueGone,
+    QueueSeen,
+    Recovered,
+    Stage,
+    SweepEnded,
+    Trouble,
+)
+from deadletter.service.log_lines import shown, without_channel
+
+KEPT: Final = 10_000
+"""Of each kind so many are kept; queues are the most numerous."""
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Board:
+    """Listens; `now` is the time of day, in UTC. What no fact tells is set: watches, the broker's version."""
+
+    def __init__(
+        self,
+        *,
+        instance: str,
+        broker: str,
+        watches: Sequence[Watch],
+        now: Callable[[], datetime],
+        next_sweep_at: Callable[[str], datetime | None] = lambda _queue: None,
+    ) -> None:
+        self.watches = tuple(watches)
+        """Set anew after a reload."""
+        self.broker_version = ""
+        self._instance = instance
+        self._broker = broker
+        self._now = now
+        self._next_sweep_at = next_sweep_at
+        self._started_at = now()
+        self._stage = Stage.STARTING
+        self._queues: dict[str, QueueSeen] = {}
+        self._swept: dict[str, tuple[datetime, SweepEnded]] = {}
+        self._gates: dict[str, GateStatus] = {}
+        self._leases: dict[str, bool] = {}
+        self._budgets: dict[str, BudgetSeen] = {}
+        self._policies = PolicyStatus(count=0, where="", problems=())
+        self._findings: dict[tuple[str, str], FindingStatus] = {}
+        self._troubles: dict[str, TroubleStatus] = {}
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Confirmed() | Late() | Decided():
+                pass  # letters are counted by the metrics
+            case QueueSeen(queue=queue):
+                _keep(self._queues, queue, event)
+            case QueueGone(queue=queue):
+                self._queues.pop(queue, None)
+                self._swept.pop(queue, None)
+            case GateChanged(gate=gate, state=GateState.OPEN):
+                self._gates.pop(gate, None)
+            case GateChanged(gate=gate, origin=origin, guard=guard, state=state, why=why):
+                told = GateStatus(
+                    gate=gate, origin=origin, guard=guard, state=state.value, why=why, since=self._now()
+                )
+                _keep(self._gates, gate, told)
+            case BudgetSeen(policy=policy):
+                _keep(self._budgets, policy, event)
+            case LeaseChanged(name=name, held=held):
+                _keep(self._leases, name, held)
+            case SweepEnded(dlq=dlq):
+                _keep(self._swept, dlq, (self._now(), event))
+            case GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):
+                why = f"{copies} letters of one id ({letter}): {why}"
+                self._find(FindingStatus(rule="growth", subject=origin, why=why))
+            case FindingNamed(rule=rule, subject=subject, why=why):
+                self._find(FindingStatus(rule=rule, subject=subject, why=why))
+            case Trouble(what=what, why=why):
+                what, why = shown(what, why)
+                since = self._troubles[what].since if what in self._troubles else self._now()
+                _keep(self._troubles, what, TroubleStatus(what=what, why=why, since=since))
+            case Recovered(what=what):
+                self._troubles.pop(without_channel(what), None)
+            case PoliciesChanged(count=count, where=where, problems=problems):
+                self._policies = PolicyStatus(count=count, where=where, problems=problems)
+            case LifeChanged(stage=stage):
+                self._stage = stage
+            case _:
+                assert_never(event)
+
+    def _find(self, finding: FindingStatus) -> None:
+        _keep(self._findings, (finding.rule, finding.subject), finding)
+
+    def status(self) -> Status:
+        now = self._now()
+        return Status(
+            instance=self._instance,
+            version=__version__,
+            stage=self._stage.value,
+            broker=self._broker,
+            broker_version=self.broker_version,
+            started_at=self._started_at,
+            uptime_s=(now - self._started_at).total_seconds(),
+            watches=tuple(map(self._watch, self.watches)),
+            queues=tuple(self._queue(seen) for _, seen in sorted(self._queues.items())),
+            gates=tuple(gate for _, gate in sorted(self._gates.items())),
+            leases=tuple(LeaseStatus(lease=name, held=held) for name, held in sorted(self._leases.items())),
+            budgets=tuple(
+                BudgetStatus(policy=policy, used=seen.used, limit=seen.limit)
+                for policy, seen in sorted(self._budgets.items())
+            ),
+            policies=self._policies,
+            findings=tuple(finding for _, finding in sorted(self._findings.items())),
+            troubles=tuple(trouble for _, trouble in sorted(self._troubles.items())),
+        )
+
+    def _watch(self, watch: Watch) -> WatchStatus:
+        seen = sorted(name for name, queue in self._queues.items() if queue.watched and glob(watch.dlq, name))
+        return WatchStatus(
+            dlq=watch.dlq,
+            vhost=watch.vhost,
+            mode=watch.mode.value,
+            layout=watch.layout,
+            queues=tuple(seen),
+        )
+
+    def _queue(self, seen: QueueSeen) -> QueueStatus:
+        watched = (watch.mode.value for watch in self.watches if seen.watched and glob(watch.dlq, seen.queue))
+        at, swept = self._swept.get(seen.queue, (None, None))
+        return QueueStatus(
+            queue=seen.queue,
+            mode=next(watched, ""),
+            depth=seen.depth,
+            consumers=seen.consumers,
+            growth_per_s=seen.growth_per_s,
+            oldest_s=seen.oldest_s,
+            last_sweep_at=at,
+            last_sweep=_in_words(swept) if swept else "",
+            next_sweep_at=self._next_sweep_at(seen.queue) if seen.watched else None,
+        )
+
+
+def _in_words(swept: SweepEnded) -> str:
+    said = f"{swept.moved:,} of {swept.seen:,} moved in {swept.seconds:.1f} s ({swept.why})"
+    return f"{said}, {swept.failed:,} failed" if swept.failed else said
+
+
+def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if key in kept or len(kept) < KEPT:
+        kept[key] = value

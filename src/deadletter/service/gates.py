@@ -1,0 +1,327 @@
+"""All gates and budgets of one instance: whether a letter may go home now, and what keeps it.
+
+A gate stands before each origin, and one more before each group of it where the error is known; budgets stand
+before policies and before everything. A letter that may not pass goes to the queue of whatever keeps it
+(`deadletter.held.<key>`), and from there one instance lets it through (`holding`), one letter first, then
+faster and faster. So what may not go waits in the broker, and holds up nobody else.
+
+Gates are made with the first letter and forgotten when nothing happened at them for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from deadletter.broker.pace import Pace
+from deadletter.config.settings import GuardSettings
+from deadletter.core.guards.breaker import Breaker
+from deadletter.core.guards.budget import Budget, portion, share_per_minute
+from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
+from deadletter.core.guards.gate import Gate
+from deadletter.core.guards.growth import Growth
+from deadletter.core.guards.health import OriginState, health
+from deadletter.core.policy import Policies
+from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
+
+GATES_MAX: Final = 2_000
+FORGET_S: Final = 600.0
+BUDGET: Final = "budget"
+"""The key of the budget over all."""
+HEALTH_S: Final = 1.0
+"""How often the health of an origin is looked at while letters go there."""
+PROBE_CHUNK_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Origin:
+    gate: Gate
+    seen_at: float
+    sent: int = 0
+    """Letters let through since its depth was last looked at."""
+    share: Budget | None = None
+    pace: tuple[float, Pace] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """How many held letters may go in the next step. `count` None: all that are there."""
+
+    count: int | None
+    rate_per_s: float | None = None
+    wait_s: float = 0.0
+
+
+class Gates:
+    """Implements what `sorting` and `releasing` ask of the guards."""
+
+    def __init__(
+        self,
+        settings: GuardSettings,
+        policies: Policies,
+        emit: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._emit = emit
+        self._clock = clock
+        self._instances = 1
+        self._gates: dict[str, _Origin] = {}
+        self._growth = Growth(copies=settings.copies)
+        self._overall: Budget | None = None
+        self._budgets: dict[str, Budget] = {}
+        self._limits: dict[str, int] = {}
+        self.use(settings, policies)
+
+    # -- settings ----------------------------------------------------------------------------------------
+    def use(self, settings: GuardSettings, policies: Policies) -> None:
+        """Settings and policies may change while it runs."""
+        self._settings = settings
+        now = self._clock()
+        limits = {p.name: p.budget_per_minute for p in policies if p.budget_per_minute is not None}
+        if settings.budget_per_minute is not None:
+            limits[""] = settings.budget_per_minute
+        self._limits = limits
+        for name in self._budgets.keys() - limits.keys():
+            del self._budgets[name]
+        for name, per_minute in limits.items():
+            share = portion(per_minute, self._instances)
+            if name in self._budgets:
+                self._budgets[name].resize(share, now)
+            else:
+                self._budgets[name] = Budget(share, now)
+
+    def share_among(self, instances: int) -> None:
+        """So many instances keep to the budgets together."""
+        if instances != self._instances and instances > 0:
+            self._instances = instances
+            now = self._clock()
+            for name, budget in self._budgets.items():
+                budget.resize(portion(self._limits[name], instances), now)
+
+    # -- letters -----------------------------------------------------------------------------------------
+    def died_again(self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool) -> None:
+        """A letter that had gone back is here again."""
+        now = self._clock()
+        if not redelivered:
+            for one in self._ways_to(origin, group):
+                one.gate.died_again(now, letter_id)
+        copies = self._growth.seen(letter_id, attempt, redelivered=redelivered, origin=origin)
+        if copies is not None:
+            self._stop(origin, letter_id, copies)
+
+    def passes(self, origin: str, group: str, policy: str) -> str | None:
+        """Whether a letter that is due may go at once; else the key of what keeps it."""
+        now = self._clock()
+        for one in self._ways_to(origin, group):
+            if one.gate.flow(now) is not FREE:
+                return one.gate.key
+        return self._spend(origin, group, policy, now)
+
+    def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
+        """The same for a letter that waited: it may be the probe, or one of those that go ever faster."""
+        now = self._clock()
+        probed: Gate | None = None
+        for one in self._ways_to(origin, group):
+            flow = one.gate.flow(now)
+            match flow:
+                case Free():
+                    continue
+                case Hold():
+                    return one.gate.key
+                case Probe():
+                    probed = one.gate
+                case Ramp(rate_per_s=rate_per_s):
+                    if not _within(one, rate_per_s, now):
+                        return one.gate.key
+                case _:
+                    assert_never(flow)
+        kept = self._spend(origin, group, policy, now)
+        if kept is None and probed is not None:
+            probed.probe_sent(now, letter_id)
+        return kept
+
+    def refused(self, origin: str) -> None:
+        """The origin did not take a letter."""
+        self._of(origin).gate.refused(self._clock())
+
+    def accepted(self, origin: str) -> None:
+        """The origin took letters."""
+        if (one := self._gates.get(origin)) is not None:
+            one.gate.accepted(self._clock())
+
+    def _spend(self, origin: str, group: str, policy: str, now: float) -> str | None:
+        own = self._of(origin)
+        if own.share is not None and not own.share.take(now):
+            return origin
+        if (budget := self._budgets.get(policy)) is not None and policy and not budget.take(now):
+            return f"{BUDGET}/{policy}"
+        if (overall := self._budgets.get("")) is not None and not overall.take(now):
+            return BUDGET
+        own.sent += 1
+        for one in self._ways_to(origin, group):
+            one.gate.released(now)
+        return None
+
+    def _stop(self, origin: str, letter_id: str, copies: int) -> None:
+        why = (
+            f"{copies} letters with the id {letter_id} came back from {origin!r} in one attempt; something "
+            "copies them, and sending each back would make more (dlq doctor says what; reload to go on)"
+        )
+        self._of(origin).gate.stop(why)
+        self._emit(GrowthFound(origin=origin, letter_id=letter_id, copies=copies, why=why))
+
+    def resume(self) -> None:
+        """A person says that stopped paths may go on."""
+        now = self._clock()
+        for one in self._gates.values():
+            one.gate.resume(now)
+
+    # -- what the broker tells ---------------------------------------------------------------------------
+    def observe(self, origin: str, state: OriginState) -> None:
+        """What the broker says of an origin."""
+        now = self._clock()
+        one = self._of(origin)
+        answer = health(
+            state,
+            require_consumers=self._settings.require_consumers,
+            max_depth=self._settings.max_depth,
+            in_flight=one.sent,
+            now=now,
+            again_s=2 * HEALTH_S,
+        )
+        one.sent = 0
+        one.gate.healthy(answer, now)
+
+    def traffic(self, origin: str, published_per_s: float) -> None:
+        """What else is published to an origin: the measure of its share."""
+        share = self._settings.budget_share
+        if share is None or (one := self._gates.get(origin)) is None:
+            return
+        now = self._clock()
+        per_minute = share_per_minute(published_per_s, share, self._settings.budget_floor_per_minute)
+        per_minute = portion(per_minute, self._instances)
+        if one.share is None:
+            one.share = Budget(per_minute, now)
+        else:
+            one.share.resize(per_minute, now)
+
+    @property
+    def origins(self) -> list[str]:
+        """Those whose health matters now."""
+        return [key for key, one in self._gates.items() if one.gate.origin == key]
+
+    def states(self) -> list[tuple[str, str, GateState, str]]:
+        """Key, origin, state and reason of every gate that is not open."""
+        now = self._clock()
+        told: list[tuple[str, str, GateState, str]] = []
+        for key, one in self._gates.items():
+            state, why = _state(one.gate.flow(now))
+            if state is not GateState.OPEN:
+                told.append((key, one.gate.origin, state, why))
+        return told
+
+    def budgets(self) -> list[BudgetSeen]:
+        now = self._clock()
+        return [
+            BudgetSeen(policy=name, used=budget.used(now), limit=round(budget.per_minute))
+            for name, budget in self._budgets.items()
+        ]
+
+    def tick(self) -> None:
+        """Tell what changed, and forget what is long over."""
+        now = self._clock()
+        for key, one in list(self._gates.items()):
+            notice = one.gate.changed(now)
+            if notice is not None:
+                self._emit(
+                    GateChanged(
+                        gate=notice.key,
+                        origin=notice.origin,
+                        state=GateState(notice.state.value),
+                        guard=notice.guard,
+                        why=notice.why,
+                    )
+                )
+            if now - one.seen_at > FORGET_S and one.gate.flow(now) is FREE:
+                del self._gates[key]
+
+    # -- held letters ------------------------------------------------------------------------------------
+    def allowance(self, key: str) -> Allowance:
+        """How many letters of a held queue may be tried now."""
+        now = self._clock()
+        if key == BUDGET or key.startswith(f"{BUDGET}/"):
+            budget = self._budgets.get(key.partition("/")[2])
+            if budget is None:
+                return Allowance(count=None)
+            wait_s = budget.wait_s(now)
+            count = max(1, int(min(budget.burst, budget.per_minute / 60 * PROBE_CHUNK_S)))
+            return Allowance(count=count, wait_s=wait_s)
+        one = self._gates.get(key)
+        flow: Flow = FREE if one is None else one.gate.flow(now)
+        match flow:
+            case Free():
+                share = None if one is None else one.share
+                if share is not None:
+                    return Allowance(count=max(1, int(share.burst)), wait_s=share.wait_s(now))
+                # A gate this instance knows nothing of: one letter tells where it belongs.
+                return Allowance(count=1 if one is None else None)
+            case Hold(until=until):
+                return Allowance(count=0, wait_s=max(0.05, until - now))
+            case Probe():
+                return Allowance(count=1)
+            case Ramp(rate_per_s=rate_per_s):
+                return Allowance(count=max(1, int(rate_per_s * PROBE_CHUNK_S)), rate_per_s=rate_per_s)
+            case _:
+                assert_never(flow)
+
+    # -- gates -------------------------------------------------------------------------------------------
+    def _ways_to(self, origin: str, group: str) -> Iterable[_Origin]:
+        if not group:
+            return (self._of(origin),)
+        return (self._of(origin), self._of(origin, group))
+
+    def _of(self, origin: str, group: str = "") -> _Origin:
+        key = f"{origin}/{group}" if group else origin
+        one = self._gates.get(key)
+        now = self._clock()
+        if one is None:
+            if len(self._gates) >= GATES_MAX:
+                if group:
+                    return self._of(origin)  # more kinds of errors than can be told apart
+                self._make_room()
+            terms = self._settings.breaker
+            one = self._gates[key] = _Origin(
+                Gate(key, origin, Breaker(terms) if terms.enabled else None), now
+            )
+        one.seen_at = now
+        return one
+
+    def _make_room(self) -> None:
+        """Forget the gate nobody asked for longest; an open one if there is any."""
+        now = self._clock()
+        free = [key for key, one in self._gates.items() if one.gate.flow(now) is FREE]
+        oldest = min(free or self._gates, key=lambda key: self._gates[key].seen_at)
+        del self._gates[oldest]
+
+
+def _within(one: _Origin, rate_per_s: float, now: float) -> bool:
+    if one.pace is None or one.pace[0] != rate_per_s:
+        one.pace = (rate_per_s, Pace(rate_per_s, now))
+    return one.pace[1].may_go(now)
+
+
+def _state(flow: Flow) -> tuple[GateState, str]:
+    match flow:
+        case Free():
+            return GateState.OPEN, ""
+        case Hold(why=why):
+            return GateState.CLOSED, why
+        case Probe(why=why):
+            return GateState.PROBING, why
+        case Ramp(why=why):
+            return GateState.RAMPING, why
+        case _:
+            assert_never(flow)

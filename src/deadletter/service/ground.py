@@ -1,0 +1,91 @@
+"""The ground: what the service declares for itself, and what it takes off the queues it watches.
+
+Nothing starts before it lies. An operator's limit on names of ours would make letters vanish there, and no
+policy of ours can overrule it: then the service refuses to start, and says what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from deadletter.broker.declare import Outcome, declare, put_policy
+from deadletter.broker.management import Management
+from deadletter.broker.session import Link
+from deadletter.broker.shape import topology_of
+from deadletter.config.settings import Settings
+from deadletter.core import names
+from deadletter.core.drift import Overruled, compare
+from deadletter.core.layouts.serving import limit_of, serving
+from deadletter.core.topology import Topology
+from deadletter.errors import ManagementRefused, ServiceRefused
+from deadletter.service.events import Event, FindingNamed
+from deadletter.service.survey import Sight
+
+
+class Ground:
+    """On one link."""
+
+    def __init__(
+        self, link: Link, asked: Management, settings: Settings, emit: Callable[[Event], None]
+    ) -> None:
+        self._link = link
+        self._asked = asked
+        self._settings = settings
+        self._emit = emit
+        self._laid: tuple[frozenset[int], tuple[int, ...] | None, frozenset[str]] | None = None
+        self._told: set[str] = set()
+
+    async def lay(
+        self, shape: Topology | None, levels_ms: Iterable[int], numbered_ms: Sequence[int] | None
+    ) -> None:
+        """Declare what is missing. `shape` is the vhost as it is; None: look first, something is wrong."""
+        wanted = frozenset(levels_ms)
+        numbered = None if numbered_ms is None else tuple(numbered_ms)
+        if shape is None:
+            shape = await topology_of(self._asked, self._link.address)
+        there = frozenset(shape.queues)
+        plan = serving(shape, levels_ms=wanted, numbered_ms=numbered)
+        if self._laid == (wanted, numbered, there & plan.queues.keys()) and plan.queues.keys() <= there:
+            return
+        items = await declare(self._link, self._settings.broker.api, plan, shape)
+        refused = [item for item in items if item.outcome is Outcome.REFUSED]
+        if refused:
+            told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
+            raise ServiceRefused(f"what the service needs could not be declared: {told}")
+        self._check(plan, await topology_of(self._asked, self._link.address))
+        self._laid = (wanted, numbered, frozenset(plan.queues))
+
+    def _check(self, plan: Topology, shape: Topology) -> None:
+        """That nobody's policy takes letters out of queues of ours."""
+        for found in compare(plan, shape):
+            if isinstance(found, Overruled) and names.is_ours(found.planned.name):
+                by = " and ".join(found.by) or "another policy"
+                told = "; ".join(map(str, found.differences))
+                raise ServiceRefused(
+                    f"{by} holds for {found.planned.name}, where letters must not vanish ({told}); "
+                    "let it leave out names that begin with deadletter. and start again"
+                )
+
+    async def take_off_limits(self, sight: Sight) -> None:
+        """A crash of ours spends a delivery of what we hold: a watched queue must not count them."""
+        for one in sight.watched:
+            limit = limit_of(sight.shape, sight.shape.queues[one.queue])
+            if limit is None or one.queue in self._told:
+                continue
+            self._told.add(one.queue)
+            if limit.policy is not None and self._settings.serve.adjust_dlqs:
+                try:
+                    await put_policy(self._asked, limit.policy)
+                    continue
+                except ManagementRefused as error:
+                    why = f"; its limit could not be taken off: {error}"
+            else:
+                why = "; declare it anew without the argument" if limit.policy is None else ""
+            self._emit(
+                FindingNamed(
+                    rule="delivery-limit-into-nothing",
+                    subject=one.queue,
+                    why=f"{one.queue!r} throws a letter away after {limit.limit} deliveries, and each crash "
+                    f"of a consumer is one; few letters are taken at a time where that is near{why}",
+                )
+            )

@@ -1,0 +1,275 @@
+"""One office looks after one vhost: it finds the dead-letter queues, takes from them, and releases.
+
+Its life on one connection (`on`): declare what is ours, look around, start a line for each watched queue and
+each queue of due letters, and then look around again and again; new queues get a line, held letters somebody
+who lets them through. When the connection is lost everything here ends, nothing is lost, and the next
+connection begins with the same lines.
+
+What the parts are for: `sorting` decides, `releasing` sends home, `gates` guards, `sweeps` keeps time,
+`survey` looks, `books` counts, `staff` has a line for each queue. This module only puts them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from deadletter.amqp.address import Address
+from deadletter.broker.management import Management, management
+from deadletter.broker.session import Link
+from deadletter.config.settings import Settings
+from deadletter.core.guards.health import OriginState
+from deadletter.core.layouts.naming import DUE
+from deadletter.core.policy import Policies
+from deadletter.errors import ConnectionLost, DeadletterError, ManagementRefused
+from deadletter.service.asking import Asker
+from deadletter.service.books import Books
+from deadletter.service.conditions import Conditions
+from deadletter.service.crew import Crew
+from deadletter.service.events import Event, Fate, Kind, Recovered, Trouble
+from deadletter.service.gates import HEALTH_S, Gates
+from deadletter.service.ground import Ground
+from deadletter.service.policies import PolicySource
+from deadletter.service.staff import Staff
+from deadletter.service.survey import Sight, Surveyor
+from deadletter.service.sweeps import Swept
+from deadletter.service.ways import WaysBack
+
+NEED: Final = (
+    "the service learns there which queues exist, and sets the policy that keeps letters safe: "
+    "give its address (DLQ_API, [broker] api)"
+)
+FIRST_LOOK_S: Final = 30.0
+HEALTH_AT_ONCE: Final = 200
+"""Origins that are looked at in one second."""
+
+
+class Office:
+    """Of one vhost. `on` it for each link; `stop` ends it in good order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        address: Address,
+        source: PolicySource,
+        emit: Callable[[Event], None],
+        *,
+        each: bool = False,
+    ) -> None:
+        self.address = address
+        self._settings = settings
+        self._watches = [watch for watch in settings.watches if watch.vhost == address.vhost]
+        self._source = source
+        self._emit = emit
+        self._stopping = asyncio.Event()
+        self._look_now = asyncio.Event()
+        self.ready = asyncio.Event()
+        self.gates = Gates(settings.guards, source.current, emit)
+        self.books = Books(emit, self._on_confirmed)
+        self.ways = WaysBack(self._lay_ground, self._on_origin)
+        self._conditions = Conditions()
+        self._surveyor = Surveyor(address, self._watches, emit)
+        self.staff = Staff(
+            settings,
+            self._watches,
+            source,
+            gates=self.gates,
+            ways=self.ways,
+            books=self.books,
+            asker=Asker(self._conditions),
+            emit=emit,
+            each=each,
+        )
+        self._link: Link | None = None
+        self._ground: Ground | None = None
+        self._been_ready = False
+        source.on_change.append(self._on_policies)
+
+    # -- life --------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """Take no more, finish what is under way."""
+        self._stopping.set()
+
+    async def on(self, link: Link) -> None:
+        """On this link until it is stopped. Raises when the connection is lost, or when it may not go on."""
+        self._link = link
+        self.ways.renew(link)
+        crew = Crew()
+        self.staff.renew(link, crew, (await link.connection("consume")).server_version)
+        async with management(self.address, self._settings.broker.api, need=NEED) as asked:
+            try:
+                await self._begin(link, asked, crew)
+                await self._until_stopped(crew)
+            finally:
+                self.ready.clear()
+                await crew.dismiss()
+                self.books.tell()
+                self._link = None
+
+    async def close(self) -> None:
+        if self._on_policies in self._source.on_change:
+            self._source.on_change.remove(self._on_policies)
+        await self._conditions.close()
+
+    async def _begin(self, link: Link, asked: Management, crew: Crew) -> None:
+        self._ground = Ground(link, asked, self._settings, self._emit)
+        sight = await self._first_look(asked)
+        await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
+        await self._ground.take_off_limits(sight)
+        self.staff.take_up(sight)
+        self.staff.release()
+        crew.start(self.books.run())
+        crew.start(self._look_around(asked))
+        crew.start(self._look_at_origins())
+        self._been_ready = True
+        self.ready.set()
+
+    async def _first_look(self, asked: Management) -> Sight:
+        """The management API may come up a little later than the broker itself."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + FIRST_LOOK_S
+        while True:
+            try:
+                return await self._surveyor.look(asked)
+            except ManagementRefused as error:
+                if loop.time() < until:
+                    self._emit(Trouble(what="management", why=str(error), seconds=1.0))
+                    await asyncio.sleep(1.0)
+                elif self._been_ready:
+                    raise ConnectionLost(str(error)) from error  # it was there before, and will be again
+                else:
+                    raise
+
+    async def _until_stopped(self, crew: Crew) -> None:
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        failed = asyncio.ensure_future(crew.wait())
+        try:
+            await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                failed.result()
+        finally:
+            stopped.cancel()
+            failed.cancel()
+        working = self.staff.stop()
+        if working:
+            try:
+                async with asyncio.timeout(self._settings.serve.grace_ms / 1000):
+                    await asyncio.wait(working)
+            except TimeoutError:
+                self._emit(
+                    Trouble(what="stop", why="letters were still under way when the time for it was over")
+                )
+
+    # -- looking around ----------------------------------------------------------------------------------
+    async def _look_around(self, asked: Management) -> None:
+        away = False
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.serve.survey_ms / 1000):
+                    await self._look_now.wait()
+            except TimeoutError:
+                pass
+            self._look_now.clear()
+            try:
+                sight = await self._surveyor.look(asked)
+                assert self._ground is not None
+                await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
+                await self._ground.take_off_limits(sight)
+            except ManagementRefused as error:
+                if not away:
+                    away = True
+                    self._emit(Trouble(what="management", why=str(error)))
+                continue
+            if away:
+                away = False
+                self._emit(Recovered(what="management"))
+            self.staff.take_up(sight)
+            self._tell_gates(sight)
+
+    def _tell_gates(self, sight: Sight) -> None:
+        due = sight.shape.queues.get(DUE)
+        if due is not None and due.state is not None and due.state.consumer_count:
+            self.gates.share_among(due.state.consumer_count)
+        for origin in self.gates.origins:
+            queue = sight.shape.queues.get(origin)
+            if queue is not None and queue.state is not None:
+                self.gates.traffic(origin, queue.state.published_per_s)
+        for seen in self.gates.budgets():
+            self._emit(seen)
+
+    async def _look_at_origins(self) -> None:
+        """How the origins are to which letters go now."""
+        place = 0
+        while True:
+            await asyncio.sleep(HEALTH_S)
+            origins = self.gates.origins
+            some = [origins[(place + n) % len(origins)] for n in range(min(HEALTH_AT_ONCE, len(origins)))]
+            place += len(some)
+            for origin in some:
+                await self.ways.look(origin)
+            self.gates.tick()
+
+    def _on_origin(self, origin: str, state: OriginState) -> None:
+        sight = self._surveyor.sight
+        limits = sight.limits.get(origin) if sight is not None else None
+        if limits is not None:
+            state = replace(state, max_length=limits.max_length, drops_head=limits.drops_head)
+        self.gates.observe(origin, state)
+
+    # -- policies ----------------------------------------------------------------------------------------
+    def _on_policies(self, policies: Policies) -> None:
+        """The new levels are declared first; until then the old policies decide."""
+        self.gates.use(self._settings.guards, policies)
+        if self._link is not None:
+            task = asyncio.ensure_future(self._take_over())
+            task.add_done_callback(self._took_over)
+
+    async def _take_over(self) -> None:
+        await self._lay_ground()
+        self.staff.instruct()
+
+    def _took_over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._emit(Trouble(what="policies", why=f"the new policies are not in force yet: {error}"))
+            self._look_now.set()
+
+    async def _lay_ground(self) -> None:
+        if self._ground is None:
+            raise ConnectionLost("no connection to the broker")
+        await self._ground.lay(None, self.staff.levels_ms(), self.staff.numbered_ms())
+
+    # -- what happened -----------------------------------------------------------------------------------
+    def _on_confirmed(self, fates: Mapping[Fate, int]) -> None:
+        held = False
+        for fate in fates:
+            if fate.kind is Kind.RELEASED:
+                self.gates.accepted(fate.origin)
+            elif fate.kind is Kind.HELD:
+                held = True
+        if held:
+            self._look_now.set()
+
+    def knows(self, queue: str) -> bool:
+        """Whether a watch of this vhost looks after it."""
+        return queue in self.staff.sweepers or self.staff.takes(queue)
+
+    async def sweep(self, dlqs: Sequence[str], why: str) -> list[Swept]:
+        """Sweep these now; all that are swept at all when none is named."""
+        link = self._link
+        names = list(dlqs) or list(self.staff.sweepers)
+        if link is None:
+            return [Swept(dlq=name, refused="the broker cannot be reached now") for name in names]
+        return [await self._sweep(name, link, why) for name in names]
+
+    async def _sweep(self, name: str, link: Link, why: str) -> Swept:
+        sweeper = self.staff.sweepers.get(name)
+        if sweeper is None:
+            if self.staff.takes(name):
+                return Swept(dlq=name, refused="it is watched with mode consume: letters are taken at once")
+            return Swept(dlq=name, refused="no watch looks after it")
+        try:
+            return await sweeper.sweep(link, why)
+        except DeadletterError as error:
+            return Swept(dlq=name, refused=str(error))

@@ -1,0 +1,95 @@
+"""Which headers a set of policies looks at, and the part of a letter that decides about it.
+
+Two letters whose bytes agree there get the same decision, chance aside. `Reader.key` is those bytes. It is
+None where that is not so: a policy that looks at the body, at the error a framework left, or at the age must
+see each letter; and a letter without deaths is read as a whole, because only a framework's header can say
+where it failed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from deadletter.core import message, names, table
+from deadletter.core.deaths import NamedHeader
+from deadletter.core.letter import Letter
+from deadletter.core.letter_view import LetterView, view_letter
+from deadletter.core.policy import Policies, Policy
+
+_X_DEATH: Final = names.X_DEATH.encode()
+_ID: Final = names.ID.encode()
+_FIRST_DEATH: Final = ("x-first-death-queue", "x-first-death-reason")
+_ALWAYS: Final = frozenset(
+    name.encode()
+    for name in (
+        names.X_DEATH,
+        *_FIRST_DEATH,
+        names.ID,
+        names.DEATHS,
+        names.ATTEMPT,
+        names.ORIGIN_QUEUE,
+        names.ORIGIN_EXCHANGE,
+        names.ORIGIN_ROUTING_KEY,
+    )
+)
+
+
+class Key(NamedTuple):
+    """What decides about a letter, and the id it carries, which does not."""
+
+    value: bytes
+    letter_id: str
+
+
+class Reader:
+    """Reads letters for one set of policies."""
+
+    def __init__(self, policies: Policies, *, keeps_client_deaths: bool) -> None:
+        self._keeps_client_deaths = keeps_client_deaths
+        wanted = set(_ALWAYS)
+        for policy in policies:
+            wanted |= {match.header.encode() for match in policy.match.headers}
+            if isinstance(policy.count_by, NamedHeader):
+                wanted.add(policy.count_by.header.encode())
+        self._wanted = frozenset(wanted)
+        self._whole = any(map(_looks_further, policies))
+        self._content_type = any(policy.match.content_type is not None for policy in policies)
+
+    def key(self, letter: Letter) -> Key | None:
+        """None: this letter has to be looked at by itself. Raises MessageError."""
+        if self._whole:
+            return None
+        headers = message.header_table(letter.message.properties)
+        parts: list[bytes] = []
+        died = False
+        letter_id = ""
+        for name, at, start, end in table.find(headers, self._wanted):
+            if name == _ID:
+                letter_id = headers[start + 5 : end].decode("ascii", "replace")
+                parts.append(b"id")
+                continue
+            died = died or name == _X_DEATH
+            parts.append(headers[at:end])
+        if not died:
+            return None
+        if self._content_type:
+            parts.append(repr(letter.view.content_type).encode())
+        return Key(b"".join(parts), letter_id)
+
+    def view(self, letter: Letter) -> LetterView:
+        """The letter as a decision sees it. Raises MessageError."""
+        return view_letter(
+            letter.headers,
+            broker_keeps_client_deaths=self._keeps_client_deaths,
+            content_type=letter.view.content_type,
+            body=letter.body,
+        )
+
+
+def _looks_further(policy: Policy) -> bool:
+    return bool(
+        policy.errors
+        or policy.match.error_types
+        or policy.match.body is not None
+        or policy.deadline_ms is not None
+    )

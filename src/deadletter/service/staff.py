@@ -1,0 +1,250 @@
+"""Who does what in an office: a line for each queue, a sweeper for each clock, somebody for held letters.
+
+Lines and sweepers outlive a connection: what they know of letters that the broker does not accept, and of
+sweeps that were made, goes on with the next one. Their tasks do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from deadletter.broker.courier import Judging, Letter, Send, Verdict
+from deadletter.broker.session import Link
+from deadletter.broker.verdict import Setback, Wrap
+from deadletter.config.settings import Mode, Settings, Watch
+from deadletter.core.backoff import Fixed
+from deadletter.core.event_config import in_force
+from deadletter.core.layouts import levels
+from deadletter.core.layouts.naming import DUE, HELD
+from deadletter.core.looking import version_of
+from deadletter.core.policy import Policies, Policy
+from deadletter.service.addressing import Shape
+from deadletter.service.asking import Asker
+from deadletter.service.books import Books
+from deadletter.service.crew import Crew
+from deadletter.service.events import Event, FindingNamed, Trouble
+from deadletter.service.gates import Gates
+from deadletter.service.holding import Holding
+from deadletter.service.line import Line
+from deadletter.service.policies import PolicySource
+from deadletter.service.releasing import Releaser
+from deadletter.service.sorting import FANOUT_RULE, Intake, Sorter
+from deadletter.service.survey import Sight, Watched
+from deadletter.service.sweeps import Sweeper
+from deadletter.service.ways import WaysBack
+
+
+class Staff:
+    """`renew` it for each link; `take_up` what a look around found."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        watches: Sequence[Watch],
+        source: PolicySource,
+        *,
+        gates: Gates,
+        ways: WaysBack,
+        books: Books,
+        asker: Asker,
+        emit: Callable[[Event], None],
+        each: bool,
+    ) -> None:
+        self.sweepers: dict[str, Sweeper] = {}
+        self._settings = settings
+        self._watches = watches
+        self._source = source
+        self._gates = gates
+        self._ways = ways
+        self._books = books
+        self._asker = asker
+        self._emit = emit
+        self._each = each
+        """Whether each decision is told."""
+        self._lines: dict[str, Line] = {}
+        self._sorters: dict[str, Sorter] = {}
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._watched: dict[str, Watched] = {}
+        self._homes: Mapping[str, str] = {}
+        self._link: Link | None = None
+        self._crew: Crew | None = None
+        self._version = ""
+        self._named: set[str] = set()
+
+    def renew(self, link: Link, crew: Crew, version: str) -> None:
+        """Another connection; `crew` runs the tasks on it."""
+        self._link, self._crew, self._version = link, crew, version
+        self._tasks.clear()
+        self._sorters.clear()
+
+    def takes(self, queue: str) -> bool:
+        """Whether letters of this queue are taken at once."""
+        return queue in self._lines
+
+    def stop(self) -> list[asyncio.Task[Any]]:
+        """Take no more; returns what is still at work. Held letters simply stay held."""
+        everybody: list[Line | Sweeper] = [*self._lines.values(), *self.sweepers.values()]
+        for one in everybody:
+            one.stop()
+        return [task for name, task in self._tasks.items() if not name.startswith(HELD)]
+
+    # -- what a look around found ------------------------------------------------------------------------
+    def take_up(self, sight: Sight) -> None:
+        """A line or a sweeper for each watched queue; somebody for each queue of held letters."""
+        self._name_findings(sight)
+        watched = {one.queue: one for one in sight.watched}
+        for name in self._watched.keys() - watched.keys():
+            self._dismiss(name)
+        self._watched = watched
+        if self._homes != sight.homes:
+            self._homes = sight.homes
+            for sorter in self._sorters.values():
+                sorter.forget()
+        for one in watched.values():
+            if one.queue not in self._sorters:
+                self._sorters[one.queue] = self._sorter(one)
+            if one.watch.mode is Mode.CONSUME:
+                self._start(one.queue, self._line(one.queue).on)
+            else:
+                self._start(one.queue, self._sweeper(one).on)
+        for name, queue in sight.shape.queues.items():
+            if name.startswith(HELD) and queue.state is not None and queue.state.messages:
+                self._hold(name)
+
+    def release(self) -> None:
+        """Begin to send home what is due."""
+        numbered = self.numbered_ms() or ()
+        due = [(DUE, Shape.RETURN)]
+        due += [(levels.due_queue_name(n + 1), Shape.LEVELS) for n in range(len(numbered))]
+        for queue, shape in due:
+            if queue not in self._lines:
+                releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways)
+                self._books.follow(releaser.late_s)
+                judging = Judging(
+                    decide=releaser.decide,
+                    again=releaser.again,
+                    on_fate=self._books.on_fate,
+                    on_failure=self._books.failure_in(queue),
+                )
+                self._lines[queue] = self._new_line(queue, judging)
+            self._start(queue, self._lines[queue].on)
+
+    def instruct(self) -> None:
+        """Other policies are in force."""
+        for one in self._watched.values():
+            self._sorters[one.queue] = self._sorter(one)
+
+    def _name_findings(self, sight: Sight) -> None:
+        for origin, home in sight.homes.items():
+            if origin not in self._named:
+                self._named.add(origin)
+                why = (
+                    f"a fanout gives letters that die in {origin!r} to several dead-letter queues; one copy "
+                    f"goes back, from {home!r}, the others are parked"
+                )
+                self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=why))
+        for queue, why in sight.refused.items():
+            if queue not in self._named:
+                self._named.add(queue)
+                self._emit(Trouble(what=f"watch:{queue}", why=why))
+
+    def _dismiss(self, queue: str) -> None:
+        """The queue is gone, or no longer watched."""
+        for staff in (self._lines.pop(queue, None), self.sweepers.pop(queue, None)):
+            if staff is not None:
+                staff.stop()
+
+    # -- starting ----------------------------------------------------------------------------------------
+    def _start(self, name: str, work: Callable[[Link], Coroutine[Any, Any, None]]) -> None:
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            assert self._link is not None
+            assert self._crew is not None
+            self._tasks[name] = self._crew.start(work(self._link))
+
+    def _line(self, queue: str) -> Line:
+        if queue not in self._lines:
+            self._lines[queue] = self._new_line(queue, self._intake_judging(queue))
+        return self._lines[queue]
+
+    def _new_line(self, queue: str, judging: Judging) -> Line:
+        return Line(queue, judging, prefetch=self._settings.serve.prefetch, emit=self._emit)
+
+    def _sweeper(self, one: Watched) -> Sweeper:
+        if one.queue not in self.sweepers:
+            self.sweepers[one.queue] = Sweeper(
+                one.queue,
+                one.watch,
+                lambda: self._intake_judging(one.queue),
+                prefetch=self._settings.serve.prefetch,
+                emit=self._emit,
+            )
+        return self.sweepers[one.queue]
+
+    def _hold(self, queue: str) -> None:
+        holding = Holding(
+            queue,
+            gates=self._gates,
+            ways=self._ways,
+            books=self._books,
+            emit=self._emit,
+            prefetch=self._settings.serve.prefetch,
+        )
+        self._start(queue, holding.on)
+
+    # -- deciding ----------------------------------------------------------------------------------------
+    def _intake_judging(self, queue: str) -> Judging:
+        def decide(letter: Letter) -> Verdict:  # through the table: policies change while a line runs
+            return self._sorters[queue].decide(letter)
+
+        def again(letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:
+            return self._sorters[queue].again(letter, verdict, setback, why)
+
+        return Judging(
+            decide=decide,
+            again=again,
+            on_fate=self._books.on_fate,
+            on_failure=self._books.failure_in(queue),
+        )
+
+    def _sorter(self, one: Watched) -> Sorter:
+        intake = Intake(
+            dlq=one.queue,
+            shape=Shape(one.watch.layout),
+            policies=self.policies_of(one.watch),
+            continuous=one.watch.mode is Mode.CONSUME,
+            keeps_client_deaths=version_of(self._version) < (4, 0),
+            numbered_ms=one.watch.delays_ms,
+            home_of=self._home_of,
+        )
+        return Sorter(
+            intake,
+            keeper=self._gates,
+            ways=self._ways,
+            asker=self._asker,
+            emit=self._emit,
+            each=self._each,
+        )
+
+    def _home_of(self, origin: str) -> str | None:
+        return self._homes.get(origin)
+
+    def policies_of(self, watch: Watch) -> Policies:
+        """The table before the file; with numbered levels what nobody configured is parked at once."""
+        file = self._settings.policies_of(watch)
+        backoff = file.default.backoff
+        if watch.layout == Shape.LEVELS:
+            backoff = Fixed(delays_ms=watch.delays_ms)
+            file = Policies(rules=file.rules, default=Policy(name="default", retries=0))
+        return in_force(self._source.rows, file=file, backoff=backoff).policies
+
+    def levels_ms(self) -> frozenset[int]:
+        """The delays that must be there."""
+        returning = [watch for watch in self._watches if watch.layout == Shape.RETURN]
+        return frozenset(level for watch in returning for level in self.policies_of(watch).levels_ms)
+
+    def numbered_ms(self) -> Sequence[int] | None:
+        """The delays of numbered levels; None when no watch has them."""
+        return next((watch.delays_ms for watch in self._watches if watch.layout == Shape.LEVELS), None)

@@ -1,0 +1,181 @@
+"""A look around: which queues there are, how deep they are, and what shape they are in.
+
+Every few seconds the list of queues (one request); the whole shape when the list changed, and now and then.
+From it come the queues that a watch's pattern names, the depths that metrics and alerts show, the origins
+that throw away their oldest message when they are full, and the one queue from which letters of an origin go
+back where a fanout gives a copy to several.
+
+The management API may be away: then what was known stays known, and it is said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from deadletter.amqp.address import Address
+from deadletter.broker.management import Management
+from deadletter.broker.shape import COLUMNS, queue_state, topology_of
+from deadletter.config.settings import Watch
+from deadletter.core.glob import glob
+from deadletter.core.layouts.naming import DUE, HELD, PARKED, dlq_name
+from deadletter.core.names import is_ours
+from deadletter.core.routing import Router
+from deadletter.core.topology import Queue, QueueState, Topology
+from deadletter.service.events import Event, QueueGone, QueueSeen
+
+SHAPE_S: Final = 60.0
+"""The whole shape is read again after this, even if the list of queues did not change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A dead-letter queue that is looked after, and by which watch."""
+
+    queue: str
+    watch: Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an origin can hold."""
+
+    max_length: int | None
+    drops_head: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What was seen."""
+
+    shape: Topology
+    watched: tuple[Watched, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Queues that a watch names and that cannot be looked after, and why."""
+    homes: Mapping[str, str] = field(default_factory=dict)
+    """Origins whose letters come into several watched queues: the one from which they go back."""
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+
+
+def see(shape: Topology, watches: Sequence[Watch]) -> Sight:
+    """What a shape means for these watches. Pure."""
+    watched, refused = _watched(shape, watches)
+    names = frozenset(one.queue for one in watched)
+    return Sight(
+        shape=shape,
+        watched=watched,
+        refused=refused,
+        homes=_homes(shape, names),
+        limits={
+            name: Limits(max_length=queue.max_length, drops_head=queue.overflow == "drop-head")
+            for name, queue in shape.queues.items()
+            if queue.max_length is not None
+        },
+    )
+
+
+def _watched(shape: Topology, watches: Sequence[Watch]) -> tuple[tuple[Watched, ...], dict[str, str]]:
+    found: list[Watched] = []
+    refused: dict[str, str] = {}
+    for name, queue in shape.queues.items():
+        watch = next((w for w in watches if w.vhost == shape.vhost and glob(w.dlq, name)), None)
+        if watch is None or is_ours(name):
+            continue
+        if (why := _why_not(queue)) is not None:
+            refused[name] = why
+        else:
+            found.append(Watched(queue=name, watch=watch))
+    return tuple(found), refused
+
+
+def _why_not(queue: Queue) -> str | None:
+    if queue.type not in ("classic", "quorum"):
+        return f"it is a {queue.type}, from which no letter can be taken; let letters die into a quorum queue"
+    if queue.exclusive:
+        return "it is exclusive to the connection that declared it"
+    return None
+
+
+def _homes(shape: Topology, watched: frozenset[str]) -> dict[str, str]:
+    router = Router(shape)
+    homes: dict[str, str] = {}
+    for name, queue in shape.queues.items():
+        if is_ours(name) or queue.dead_letter_exchange is None:
+            continue
+        # Per key: two keys that lead to two queues are two ways, not two copies.
+        several = [reach.queues & watched for reach in router.fates(queue) if len(reach.queues & watched) > 1]
+        if several:
+            candidates = set().union(*several)
+            own = dlq_name(name)
+            homes[name] = own if own in candidates else min(candidates)
+    return homes
+
+
+class Surveyor:
+    """Looks, and tells what it saw."""
+
+    def __init__(
+        self,
+        address: Address,
+        watches: Sequence[Watch],
+        emit: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._address = address
+        self._watches = watches
+        self._emit = emit
+        self._clock = clock
+        self._known: frozenset[tuple[str, str]] = frozenset()
+        self._told: set[str] = set()
+        self._read_at: float | None = None
+        self.sight: Sight | None = None
+
+    async def look(self, asked: Management) -> Sight:
+        """Look now. Raises ManagementRefused."""
+        items = [item async for item in asked.every("queues", COLUMNS)]
+        states = {str(item["name"]): queue_state(item) for item in items}
+        known = frozenset((str(item["name"]), str(item.get("arguments"))) for item in items)
+        now = self._clock()
+        if (
+            self.sight is None
+            or known != self._known
+            or self._read_at is None
+            or now - self._read_at > SHAPE_S
+        ):
+            self.sight = see(await topology_of(asked, self._address), self._watches)
+            self._known, self._read_at = known, now
+        self.sight = replace(self.sight, shape=_with(self.sight.shape, states))
+        self._tell(states)
+        return self.sight
+
+    def _tell(self, states: Mapping[str, QueueState]) -> None:
+        assert self.sight is not None
+        watched = {one.queue for one in self.sight.watched}
+        shown = watched | {name for name in states if name in (DUE, PARKED) or name.startswith(HELD)}
+        wall_ms = time.time() * 1000
+        for name in shown & states.keys():
+            state = states[name]
+            self._emit(
+                QueueSeen(
+                    queue=name,
+                    watched=name in watched,
+                    depth=state.messages,
+                    consumers=state.consumer_count,
+                    growth_per_s=state.growth_per_s,
+                    oldest_s=None
+                    if state.oldest_at_ms is None or not state.messages
+                    else max(0.0, (wall_ms - state.oldest_at_ms) / 1000),
+                )
+            )
+        for name in self._told - shown:
+            self._emit(QueueGone(queue=name))
+        self._told = shown
+
+
+def _with(shape: Topology, states: Mapping[str, QueueState]) -> Topology:
+    queues = {
+        name: replace(queue, state=states.get(name, queue.state)) for name, queue in shape.queues.items()
+    }
+    return replace(shape, queues=queues)

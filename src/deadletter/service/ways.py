@@ -1,0 +1,145 @@
+"""The ways back: one fanout exchange per origin, declared when the first letter needs it.
+
+`deadletter.return.<queue>` is bound to that queue alone: the letter keeps its own routing key, and no `CC`
+can copy it. Where we may not declare or bind, the way is the queue's name through the default exchange. An
+origin that is not there has no way; its letters are parked.
+
+Publishing to an exchange that is missing closes the channel, so none is used before it is known to be there
+on this connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from deadletter.amqp.channel import Channel
+from deadletter.broker.session import Link
+from deadletter.core.guards.health import OriginState
+from deadletter.core.layouts.naming import held_name, return_exchange_name
+from deadletter.errors import (
+    AccessRefused,
+    ChannelClosed,
+    ConnectionLost,
+    NotFound,
+    PreconditionFailed,
+    WireError,
+)
+from deadletter.service.addressing import Home
+
+KNOWN_MAX: Final = 10_000
+
+
+class WaysBack:
+    """On one link at a time; `renew` it with each new one."""
+
+    def __init__(
+        self, repair: Callable[[], Awaitable[None]], on_state: Callable[[str, OriginState], None]
+    ) -> None:
+        self._declare_ours = repair
+        self._on_state = on_state
+        self._link: Link | None = None
+        self._homes: dict[str, Home] = {}
+        self._finding: dict[str, asyncio.Task[Home | None]] = {}
+        self._held: set[str] = set()
+        self._repairing: asyncio.Task[None] | None = None
+
+    def renew(self, link: Link) -> None:
+        """A new link: what was there may not be there any more."""
+        self._link = link
+        self._homes.clear()
+        self._finding.clear()
+        self._held.clear()
+
+    def known(self, origin: str) -> Home | None:
+        return self._homes.get(origin)
+
+    async def find(self, origin: str, *, again: bool = False) -> Home | None:
+        """The way to an origin, declared if need be; None when there is no such queue."""
+        if again:
+            self._homes.pop(origin, None)
+        elif (home := self._homes.get(origin)) is not None:
+            return home
+        task = self._finding.get(origin)
+        if task is None or task.done():
+            task = self._finding[origin] = asyncio.create_task(self._find(origin))
+        try:
+            return await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._finding.pop(origin, None)
+
+    async def holding(self, gate: str) -> None:
+        """See to it that the queue for this gate's letters is there."""
+        if gate not in self._held:
+            channel = await self._channel()
+            await channel.declare_queue(held_name(gate), arguments={"x-queue-type": "quorum"})
+            await channel.close()
+            self._held.add(gate)
+
+    def holds(self, gate: str) -> bool:
+        return gate in self._held
+
+    async def repair(self) -> None:
+        """Declare anew what is ours: somebody deleted it."""
+        self._held.clear()
+        if self._repairing is None or self._repairing.done():
+            self._repairing = asyncio.ensure_future(self._declare_ours())
+        await asyncio.shield(self._repairing)
+
+    async def look(self, origin: str) -> None:
+        """How the origin is now."""
+        channel = await self._channel()
+        try:
+            told = await channel.declare_queue(origin, passive=True)
+            state = OriginState(exists=True, consumers=told.consumer_count, ready=told.message_count)
+        except NotFound:
+            state = OriginState(exists=False, consumers=0, ready=0)
+        except ChannelClosed:
+            return  # not ours to know: no access, or exclusive to another
+        finally:
+            with suppress(WireError):
+                await channel.close()
+        self._on_state(origin, state)
+
+    async def _find(self, origin: str) -> Home | None:
+        await self.look(origin)
+        home = await self._bound(origin)
+        if home is not None:
+            if len(self._homes) >= KNOWN_MAX:
+                self._homes.clear()
+            self._homes[origin] = home
+        return home
+
+    async def _bound(self, origin: str) -> Home | None:
+        name = return_exchange_name(origin)
+        channel = await self._channel()
+        try:
+            await channel.declare_exchange(name, "fanout")
+            await channel.bind_queue(origin, name)
+        except NotFound:
+            return None
+        except (AccessRefused, PreconditionFailed):
+            return Home(origin=origin, exchange="") if await self._there(origin) else None
+        finally:
+            with suppress(WireError):
+                await channel.close()
+        return Home(origin=origin, exchange=name)
+
+    async def _there(self, origin: str) -> bool:
+        channel = await self._channel()
+        try:
+            await channel.declare_queue(origin, passive=True)
+        except NotFound:
+            return False
+        except ChannelClosed:
+            return True  # it is there, and we may not know more
+        await channel.close()
+        return True
+
+    async def _channel(self) -> Channel:
+        if self._link is None:
+            raise ConnectionLost("no connection to the broker")
+        return await (await self._link.connection("declare")).channel()

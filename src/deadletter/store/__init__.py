@@ -1,0 +1,16 @@
+"""The store: SQLite for one machine, PostgreSQL for several; so far it keeps the table `dlq_event_config`.
+
+* `address.py` which store a URL means, and what may be shown of it; `default_url` without any set-up
+* `opening.py` the way in: `async with open_store(url) as store`
+* `tables.py` our tables as SQLAlchemy knows them; `migrations/` how they came about; `migrate.py` runs those
+* `event_table.py` reads and writes `dlq_event_config`; `changes.py` notices when anybody else does
+* `engine.py` connections, with a limit on every wait; `refusals.py` a database's errors in our words
+
+Importing this package is cheap; SQLAlchemy comes with `opening`.
+"""
+
+from __future__ import annotations
+
+from deadletter.store.address import default_url
+
+__all__ = ["default_url"]

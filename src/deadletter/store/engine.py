@@ -1,0 +1,67 @@
+"""Connections to a store, with a limit on every wait.
+
+There is no pool: the service reads the table when it changed and a command once, so a connection per question
+is cheap, and none is ever found dead.
+
+SQLite's locks are taken when we say so: Python's driver would begin a transaction at the first write, too
+late for "read, then write". A connection whose execution option `writes` is set begins with `BEGIN
+IMMEDIATE`, and so waits for other writers before it reads. The journal's mode is left as the file has it: it
+belongs to whoever else uses the file.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final, assert_never
+from urllib.parse import quote
+
+import asyncpg  # type: ignore[import-untyped]
+from sqlalchemy import URL, Connection, NullPool, event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from deadletter.store.address import PostgresAddress, SqliteAddress, StoreAddress
+
+CONNECT_LIMIT_S: Final = 5.0
+ANSWER_LIMIT_S: Final = 10.0
+LOCK_LIMIT_S: Final = 5.0
+"""How long we wait for another writer of the same SQLite file."""
+WRITES: Final = {"writes": True}
+"""Execution options of a connection that is going to write."""
+
+
+def new_engine(
+    address: StoreAddress, *, create: bool = False, lock_limit_s: float = LOCK_LIMIT_S
+) -> AsyncEngine:
+    """`create`: make the SQLite file if there is none. Without it a file that is gone is an error, and not an
+    empty table."""
+    match address:
+        case SqliteAddress(path=path):
+            url = URL.create(
+                "sqlite+aiosqlite",
+                database=f"file:{quote(str(path.absolute()))}",
+                query={"mode": "rwc" if create else "rw", "uri": "true"},
+            )
+            limits = {"timeout": lock_limit_s, "isolation_level": None}
+            engine = create_async_engine(url, poolclass=NullPool, connect_args=limits)
+            event.listen(engine.sync_engine, "begin", _begin)
+            return engine
+        case PostgresAddress():
+            return create_async_engine(
+                "postgresql+asyncpg://", poolclass=NullPool, async_creator=partial(_connect, address)
+            )
+        case _:
+            assert_never(address)
+
+
+def _begin(connection: Connection) -> None:
+    immediate = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+async def _connect(address: PostgresAddress, *_more: object) -> Any:
+    return await asyncpg.connect(
+        address.dsn,
+        timeout=CONNECT_LIMIT_S,
+        command_timeout=ANSWER_LIMIT_S,
+        server_settings={"application_name": "deadletter"},
+    )

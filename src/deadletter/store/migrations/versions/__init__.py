@@ -1,0 +1,1 @@
+"""The steps. A published one is never changed."""

@@ -1,0 +1,34 @@
+"""One suite, two backends: `ground` is a fresh store on SQLite and then on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.postgres import PrivatePostgres, private_postgres
+from tests.store.grounds import Ground, PostgresGround, SqliteGround
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PrivatePostgres]:
+    """One server for the session. Tests may stop it, and leave it running."""
+    with private_postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def sqlite_ground(tmp_path: Path) -> SqliteGround:
+    return SqliteGround(tmp_path / "new folder" / "dead 100%#letter.db")
+
+
+@pytest.fixture
+def postgres_ground(postgres: PrivatePostgres) -> PostgresGround:
+    return PostgresGround(postgres, postgres.fresh_database())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ground(request: pytest.FixtureRequest) -> Ground:
+    """A store that nobody prepared, on each backend."""
+    found: Ground = request.getfixturevalue(f"{request.param}_ground")
+    return found

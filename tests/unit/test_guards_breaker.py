@@ -1,0 +1,262 @@
+"""The breaker: it trips when everything dies again, and only then; it comes back carefully."""
+
+from __future__ import annotations
+
+import pytest
+
+from deadletter.core.guards.breaker import MAX_PROBES, Breaker, BreakerTerms
+from deadletter.core.guards.flow import FREE, Hold, Probe, Ramp
+from deadletter.core.guards.phase import Phase
+
+TERMS = BreakerTerms()
+
+
+def tripped(now: float = 0.0, terms: BreakerTerms = TERMS) -> Breaker:
+    breaker = Breaker(terms)
+    breaker.released(now, 20)
+    for number in range(20):
+        breaker.died_again(now, f"first-{number}")
+    assert breaker.phase is Phase.HELD
+    return breaker
+
+
+def ramping(now: float = 0.0) -> Breaker:
+    breaker = tripped(now)
+    assert isinstance(breaker.flow(now + 5), Probe)
+    breaker.probe_sent(now + 5, "probe")
+    assert isinstance(breaker.flow(now + 10), Ramp)
+    return breaker
+
+
+def rate(breaker: Breaker, now: float) -> float:
+    answer = breaker.flow(now)
+    assert isinstance(answer, Ramp)
+    return answer.rate_per_s
+
+
+def test_it_trips_when_enough_letters_and_most_of_them_died() -> None:
+    breaker = Breaker(TERMS)
+    breaker.released(0.0, 22)
+    for number in range(19):
+        breaker.died_again(1.0, str(number))
+    assert breaker.flow(1.0) is FREE
+    breaker.died_again(1.0, "20th")
+    answer = breaker.flow(1.0)
+    assert isinstance(answer, Hold)
+    assert (answer.until, answer.guard) == (6.0, "breaker")
+    assert answer.why == "20 of 22 letters died again within 1 min"
+
+
+def test_half_of_them_is_not_everything() -> None:
+    breaker = Breaker(TERMS)
+    for second in range(300):
+        breaker.released(float(second), 20)
+        for number in range(10):
+            breaker.died_again(second + 0.5, f"{second}-{number}")
+        assert breaker.flow(float(second)) is FREE
+
+
+def test_few_deaths_are_not_an_outage_however_long_they_go_on() -> None:
+    breaker = Breaker(TERMS)
+    for second in range(0, 3_600, 4):
+        breaker.released(float(second))
+        breaker.died_again(float(second), "x")
+    assert breaker.flow(3_600.0) is FREE
+
+
+def test_deaths_may_outnumber_releases() -> None:
+    breaker = Breaker(TERMS)
+    breaker.released(0.0, 3)
+    for number in range(20):
+        breaker.died_again(0.0, str(number))
+    answer = breaker.flow(0.0)
+    assert isinstance(answer, Hold)
+    assert answer.why == "20 of 20 letters died again within 1 min"
+
+
+def test_failures_of_a_burst_that_come_late_are_not_an_outage() -> None:
+    """100 at once, a fifth of them fails, and the handler takes a minute; nothing is released by then."""
+    breaker = Breaker(TERMS)
+    breaker.released(0.0, 100)
+    for number in range(20):
+        breaker.died_again(61 + number, str(number))
+    assert breaker.flow(81.0) is FREE
+
+
+def test_after_a_good_minute_an_outage_is_seen_in_a_quarter_of_one() -> None:
+    breaker = Breaker(TERMS)
+    for second in range(60):
+        breaker.released(float(second), 100)
+    second = 60
+    while breaker.phase is Phase.FREE:
+        assert second < 80, "16 s should do"
+        breaker.released(float(second), 100)
+        for number in range(100):
+            breaker.died_again(second + 0.9, f"{second}-{number}")
+        second += 1
+    assert second >= 70, "and not on the first bad second"
+    assert breaker.why.endswith("within 15 s")
+
+
+def test_a_busy_time_long_ago_does_not_hide_an_outage() -> None:
+    breaker = Breaker(TERMS)
+    breaker.released(0.0, 1_000_000)
+    for second in range(1, 200):
+        breaker.released(float(second))
+        breaker.died_again(float(second), str(second))
+    assert breaker.phase is not Phase.FREE
+
+
+def test_pause_probe_ramp_free() -> None:
+    breaker = tripped()
+    assert isinstance(breaker.flow(4.9), Hold)
+    assert isinstance(breaker.flow(5.0), Probe)
+    assert isinstance(breaker.flow(6.0), Probe), "until somebody sent it"
+    breaker.probe_sent(6.0, "probe")
+    answer = breaker.flow(6.0)
+    assert isinstance(answer, Hold)
+    assert answer.until == 11.0
+    assert [rate(breaker, 11.0 + second) for second in (0, 0.9, 1, 2, 3, 8)] == [1, 1, 2, 4, 8, 256]
+    assert breaker.flow(20.0) is FREE
+    assert breaker.phase is Phase.FREE
+
+
+def test_a_probe_that_dies_doubles_the_pause_up_to_the_most() -> None:
+    breaker, now, pauses = tripped(), 0.0, []
+    for number in range(9):
+        answer = breaker.flow(now)
+        assert isinstance(answer, Hold)
+        pauses.append(answer.until - now)
+        now = answer.until
+        assert isinstance(breaker.flow(now), Probe)
+        breaker.probe_sent(now, f"probe-{number}")
+        now += 1
+        breaker.died_again(now, f"probe-{number}")
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_another_letter_than_the_probe_does_not_fail_it() -> None:
+    breaker = tripped()
+    breaker.flow(5.0)
+    breaker.probe_sent(5.0, "probe")
+    breaker.died_again(6.0, "from before")
+    assert isinstance(breaker.flow(10.0), Ramp)
+
+
+@pytest.mark.parametrize("died_at", [12.0, 40.0], ids=["on the ramp", "when all is free again"])
+def test_a_probe_that_dies_late_is_not_forgotten(died_at: float) -> None:
+    breaker = ramping()
+    breaker.flow(died_at)
+    breaker.died_again(died_at, "probe")
+    answer = breaker.flow(died_at)
+    assert isinstance(answer, Hold)
+    assert answer.until == died_at + 10
+    assert "the probe died again" in answer.why
+    # and the next one is given the time this one took
+    breaker.flow(died_at + 10)
+    breaker.probe_sent(died_at + 10, "probe 2")
+    answer = breaker.flow(died_at + 10)
+    assert isinstance(answer, Hold)
+    assert answer.until == died_at + 10 + (died_at - 5) * 1.5
+
+
+def test_a_probe_of_long_ago_is_a_letter_like_others() -> None:
+    breaker = ramping()
+    assert breaker.flow(20.0) is FREE
+    breaker.died_again(100.0, "probe")
+    assert breaker.flow(100.0) is FREE
+
+
+def test_what_dies_on_the_ramp_closes_it_again() -> None:
+    breaker, died = ramping(), 0
+    for second in range(10, 40):
+        if breaker.phase is not Phase.RAMPING:
+            break
+        assert rate(breaker, float(second)) <= 2, "it does not go faster while letters die"
+        breaker.released(float(second))
+        breaker.died_again(second + 0.5, str(second))
+        died += 1
+    assert breaker.phase is Phase.HELD
+    assert died < 15
+    answer = breaker.flow(second + 0.0)
+    assert isinstance(answer, Hold)
+    assert "on the ramp" in answer.why
+    assert answer.until == second - 0.5 + 10
+
+
+def test_one_poisonous_letter_does_not_stop_the_ramp() -> None:
+    breaker = ramping()
+    breaker.released(10.0)
+    breaker.died_again(10.5, "poison")
+    for second in range(11, 25):
+        breaker.released(float(second), 10)
+        breaker.flow(float(second))
+    assert breaker.phase is Phase.FREE
+
+
+def test_old_deaths_do_not_trip_it_again_when_it_is_free() -> None:
+    breaker = ramping()
+    assert breaker.flow(20.0) is FREE
+    breaker.released(21.0, 10)
+    breaker.died_again(21.0, "one")
+    assert breaker.flow(21.0) is FREE
+
+
+def test_a_relapse_doubles_the_pause_and_a_good_minute_resets_it() -> None:
+    breaker = ramping()
+    assert breaker.flow(20.0) is FREE
+    breaker.trip(30.0, "told by another")
+    answer = breaker.flow(30.0)
+    assert isinstance(answer, Hold)
+    assert (answer.until, answer.why) == (40.0, "told by another")
+    breaker.open(50.0)
+    assert breaker.flow(50.0) is FREE
+    breaker.trip(111.0, "told by another")
+    answer = breaker.flow(111.0)
+    assert isinstance(answer, Hold)
+    assert answer.until == 116.0
+
+
+def test_being_told_twice_is_being_told_once() -> None:
+    breaker = tripped()
+    breaker.trip(4.0, "told by another")
+    answer = breaker.flow(4.0)
+    assert isinstance(answer, Hold)
+    assert answer.until == 5.0
+
+
+def test_where_no_letter_comes_to_probe_with_it_opens_in_the_end() -> None:
+    breaker = tripped()
+    assert isinstance(breaker.flow(5.0), Probe)
+    assert isinstance(breaker.flow(304.0), Probe)
+    assert rate(breaker, 305.0) == 1
+
+
+def test_a_probe_nobody_asked_for_changes_nothing() -> None:
+    breaker = Breaker(TERMS)
+    breaker.probe_sent(0.0, "letter")
+    assert breaker.flow(0.0) is FREE
+    breaker.died_again(1.0, "letter")
+    assert breaker.flow(1.0) is FREE
+
+
+def test_a_breaker_that_is_off_never_trips() -> None:
+    breaker = Breaker(BreakerTerms(enabled=False))
+    for number in range(1_000):
+        breaker.died_again(0.0, str(number))
+    breaker.trip(0.0, "told by another")
+    assert breaker.flow(0.0) is FREE
+
+
+def test_only_so_many_probes_are_known() -> None:
+    breaker, now = tripped(), 0.0
+    for number in range(MAX_PROBES * 3):
+        answer = breaker.flow(now)
+        assert isinstance(answer, Hold)
+        now = answer.until
+        breaker.flow(now)
+        breaker.probe_sent(now, f"probe-{number}")
+        now += 6
+        assert isinstance(breaker.flow(now), Ramp)
+        breaker.trip(now, "again")
+    assert len(breaker._probes) == MAX_PROBES
