@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Final
 
 from deadletter.broker.verdict import Failure
-from deadletter.service.events import Confirmed, Event, Fate, Kind, Late, Trouble
+from deadletter.service.events import Confirmed, Event, Fate, Kind, Late, Recovered, Trouble
 
 TELL_S: Final = 1.0
 LATE_MAX: Final = 20_000
 """Of one second; the rest is not kept, only the letters are counted."""
 TOLD_MAX: Final = 1_000
+QUIET: Final = 900
+"""After so many tellings without another failure of the kind it is over: lines begin anew before that."""
 
 
 class Books:
@@ -29,6 +31,8 @@ class Books:
         self._fates: dict[Fate, int] = {}
         self._late: list[list[float]] = []
         self._failures: dict[str, str] = {}
+        self._failing: dict[str, int] = {}
+        """Queues where letters stay that should have gone, and for how many more tellings that is so."""
 
     def on_fate(self, fate: object) -> None:
         """A letter is where its verdict sent it."""
@@ -64,9 +68,18 @@ class Books:
             one.clear()
         if late:
             self._emit(Late(seconds=late))
+        self._tell_failures()
+
+    def _tell_failures(self) -> None:
         for what, why in self._failures.items():
             self._emit(Trouble(what=what, why=why))
+            self._failing[what] = QUIET
         self._failures.clear()
+        for what in list(self._failing):
+            self._failing[what] -= 1
+            if not self._failing[what]:
+                del self._failing[what]
+                self._emit(Recovered(what=what))
 
     async def run(self) -> None:
         while True:

@@ -32,6 +32,8 @@ BUDGET: Final = "budget"
 """The key of the budget over all."""
 HEALTH_S: Final = 1.0
 """How often the health of an origin is looked at while letters go there."""
+BUSY_S: Final = 5.0
+"""So long after its last letter the health of an origin is still looked at."""
 PROBE_CHUNK_S: Final = 1.0
 
 
@@ -181,9 +183,9 @@ class Gates:
 
     # -- what the broker tells ---------------------------------------------------------------------------
     def observe(self, origin: str, state: OriginState) -> None:
-        """What the broker says of an origin."""
+        """What the broker says of an origin. Being looked at is no reason to be looked at again."""
         now = self._clock()
-        one = self._of(origin)
+        one = self._gates.get(origin) or self._of(origin)
         answer = health(
             state,
             require_consumers=self._settings.require_consumers,
@@ -210,8 +212,13 @@ class Gates:
 
     @property
     def origins(self) -> list[str]:
-        """Those whose health matters now."""
-        return [key for key, one in self._gates.items() if one.gate.origin == key]
+        """Those whose health matters now: letters go there, or would."""
+        now = self._clock()
+        return [
+            key
+            for key, one in self._gates.items()
+            if one.gate.origin == key and (now - one.seen_at < BUSY_S or one.gate.flow(now) is not FREE)
+        ]
 
     def states(self) -> list[tuple[str, str, GateState, str]]:
         """Key, origin, state and reason of every gate that is not open."""

@@ -19,6 +19,8 @@ from deadletter.errors import ConnectionLost, DeadletterError
 from deadletter.service.events import Event, Recovered, Trouble
 
 ANEW_S: Final = 600.0
+WELL_S: Final = 2.0
+"""A line that works for this long is well."""
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 
@@ -38,6 +40,7 @@ class Line:
         self.source = source
         self._emit = emit
         self._stopped = asyncio.Event()
+        self._in_trouble = False
         self._courier = Courier(
             [],
             source=source,
@@ -54,19 +57,29 @@ class Line:
     async def on(self, link: Link) -> None:
         """Until it is stopped. Raises when the connection is lost."""
         tries = 0
+        loop = asyncio.get_running_loop()
         while not self._stopped.is_set():
+            well = loop.call_later(WELL_S, self.recover)
             try:
                 await self._courier.on(link)
-                if tries:
-                    self._emit(Recovered(what=f"queue:{self.source}"))
                 tries = 0
             except ConnectionLost:
                 raise
             except DeadletterError as error:
-                tries += 1
+                tries = 1 if not self._in_trouble else tries + 1
+                self._in_trouble = True
                 pause_s = min(PAUSE_S * 2 ** min(tries - 1, 10), PAUSE_MAX_S)
                 self._emit(Trouble(what=f"queue:{self.source}", why=str(error), seconds=pause_s))
+                well.cancel()
                 await self._rest(pause_s)
+            finally:
+                well.cancel()
+
+    def recover(self) -> None:
+        """It works again, or nobody wants it to any more."""
+        if self._in_trouble:
+            self._in_trouble = False
+            self._emit(Recovered(what=f"queue:{self.source}"))
 
     async def _rest(self, seconds: float) -> None:
         try:

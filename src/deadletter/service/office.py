@@ -23,7 +23,7 @@ from deadletter.config.settings import Settings
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE
 from deadletter.core.policy import Policies
-from deadletter.errors import ConnectionLost, DeadletterError, ManagementRefused
+from deadletter.errors import ConnectionLost, DeadletterError, ManagementRefused, ServiceRefused
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
 from deadletter.service.conditions import Conditions
@@ -115,8 +115,10 @@ class Office:
 
     async def _begin(self, link: Link, asked: Management, crew: Crew) -> None:
         self._ground = Ground(link, asked, self._settings, self._emit)
+        await asyncio.to_thread(self.staff.study)
         sight = await self._first_look(asked)
-        await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
+        await self._lay_first(sight)
+        sight = await self._first_look(asked)  # with what was declared just now
         await self._ground.take_off_limits(sight)
         self.staff.take_up(sight)
         self.staff.release()
@@ -125,6 +127,15 @@ class Office:
         crew.start(self._look_at_origins())
         self._been_ready = True
         self.ready.set()
+
+    async def _lay_first(self, sight: Sight) -> None:
+        assert self._ground is not None
+        try:
+            await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
+        except ServiceRefused as error:
+            if not self._been_ready:
+                raise
+            raise ConnectionLost(str(error)) from error  # it could be declared before, and may be again
 
     async def _first_look(self, asked: Management) -> Sight:
         """The management API may come up a little later than the broker itself."""
@@ -177,7 +188,7 @@ class Office:
                 assert self._ground is not None
                 await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
                 await self._ground.take_off_limits(sight)
-            except ManagementRefused as error:
+            except (ManagementRefused, ServiceRefused) as error:
                 if not away:
                     away = True
                     self._emit(Trouble(what="management", why=str(error)))
@@ -227,6 +238,7 @@ class Office:
             task.add_done_callback(self._took_over)
 
     async def _take_over(self) -> None:
+        await asyncio.to_thread(self.staff.study)
         await self._lay_ground()
         self.staff.instruct()
 

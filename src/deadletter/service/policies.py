@@ -25,6 +25,7 @@ from deadletter.service.events import Event, PoliciesChanged, Recovered, Trouble
 from deadletter.store.opening import open_store
 
 STORE: Final = "store"
+_NO_ROWS: Final[Sequence[Row]] = ()
 _PAUSE_S: Final = 0.25
 _PAUSE_MAX_S: Final = 5.0
 _STABLE_S: Final = 2.0
@@ -47,6 +48,10 @@ class PolicySource:
         self._url = store_url
         self._emit = emit
         self._rows: Sequence[Row] | None = None
+        self.read = asyncio.Event()
+        """Whether the table was read once, or there is none: before that, what it says is not known."""
+        if store_url is None:
+            self.read.set()
         self._in_force = InForce(policies=settings_policies)
         self._prepared = False
         self._answered_at_s: float | None = None
@@ -59,7 +64,7 @@ class PolicySource:
     @property
     def rows(self) -> Sequence[Row]:
         """The table as it was read last: a watch with delays of its own makes its own policies of it."""
-        return self._rows or ()
+        return self._rows if self._rows is not None else _NO_ROWS
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -108,6 +113,7 @@ class PolicySource:
                         found = await self._compiled(rows)
                         self._rows = rows
                         self._announce(found, f"{TABLE} in {store.address}")
+                    self.read.set()
 
     async def _compiled(self, rows: Sequence[Row]) -> InForce:
         """In a thread: a thousand long ladders take seconds, and letters must not wait for them."""

@@ -76,7 +76,7 @@ class Service:
         crew = Crew()
         following = crew.start(source.run())
         try:
-            working = [crew.start(self._work(office)) for office in self.offices]
+            working = [crew.start(self._work(office, source)) for office in self.offices]
             self._working = list(zip(self.offices, working, strict=True))
             watching = crew.start(self._tell_ready())
             failing = asyncio.ensure_future(crew.wait())
@@ -93,7 +93,11 @@ class Service:
             for office in self.offices:
                 await office.close()
 
-    async def _work(self, office: Office) -> None:
+    async def _work(self, office: Office, source: PolicySource) -> None:
+        if self.settings.store.url is not None:
+            # A table somebody named may say how often a letter is retried: until it was read, letters keep
+            # their home. The file that is ours by default is not worth waiting for.
+            await source.read.wait()
         addresses = [replace(one, vhost=office.address.vhost) for one in self.settings.broker.addresses]
         await supervise(
             addresses,

@@ -15,7 +15,7 @@ from deadletter.broker.session import Link
 from deadletter.broker.verdict import Setback, Wrap
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.backoff import Fixed
-from deadletter.core.event_config import in_force
+from deadletter.core.event_config import Row, in_force
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import DUE, HELD
 from deadletter.core.looking import version_of
@@ -68,6 +68,8 @@ class Staff:
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._watched: dict[str, Watched] = {}
         self._homes: Mapping[str, str] = {}
+        self._policies: dict[Watch, tuple[Sequence[Row], Policies]] = {}
+        """With the rows they were made of."""
         self._link: Link | None = None
         self._crew: Crew | None = None
         self._version = ""
@@ -152,9 +154,11 @@ class Staff:
 
     def _dismiss(self, queue: str) -> None:
         """The queue is gone, or no longer watched."""
-        for staff in (self._lines.pop(queue, None), self.sweepers.pop(queue, None)):
-            if staff is not None:
-                staff.stop()
+        if (line := self._lines.pop(queue, None)) is not None:
+            line.stop()
+            line.recover()
+        if (sweeper := self.sweepers.pop(queue, None)) is not None:
+            sweeper.stop()
 
     # -- starting ----------------------------------------------------------------------------------------
     def _start(self, name: str, work: Callable[[Link], Coroutine[Any, Any, None]]) -> None:
@@ -233,12 +237,24 @@ class Staff:
 
     def policies_of(self, watch: Watch) -> Policies:
         """The table before the file; with numbered levels what nobody configured is parked at once."""
+        rows = self._source.rows
+        known = self._policies.get(watch)
+        if known is None or known[0] is not rows:
+            known = self._policies[watch] = (rows, self._compiled(watch, rows))
+        return known[1]
+
+    def study(self) -> None:
+        """Make the policies of all watches. A thousand rows take seconds: not in the event loop."""
+        for watch in self._watches:
+            self.policies_of(watch)
+
+    def _compiled(self, watch: Watch, rows: Sequence[Row]) -> Policies:
         file = self._settings.policies_of(watch)
         backoff = file.default.backoff
         if watch.layout == Shape.LEVELS:
             backoff = Fixed(delays_ms=watch.delays_ms)
             file = Policies(rules=file.rules, default=Policy(name="default", retries=0))
-        return in_force(self._source.rows, file=file, backoff=backoff).policies
+        return in_force(rows, file=file, backoff=backoff).policies
 
     def levels_ms(self) -> frozenset[int]:
         """The delays that must be there."""

@@ -44,6 +44,7 @@ class WaysBack:
         self._homes: dict[str, Home] = {}
         self._finding: dict[str, asyncio.Task[Home | None]] = {}
         self._held: set[str] = set()
+        self._looking: Channel | None = None
         self._repairing: asyncio.Task[None] | None = None
 
     def renew(self, link: Link) -> None:
@@ -52,6 +53,7 @@ class WaysBack:
         self._homes.clear()
         self._finding.clear()
         self._held.clear()
+        self._looking = None
 
     def known(self, origin: str) -> Home | None:
         return self._homes.get(origin)
@@ -91,17 +93,17 @@ class WaysBack:
 
     async def look(self, origin: str) -> None:
         """How the origin is now."""
-        channel = await self._channel()
+        # One channel for all looks, there is one a second and origin; a refusal closes it, the next opens another.
+        channel = self._looking
+        if channel is None or channel.error is not None:
+            channel = self._looking = await self._channel()
         try:
             told = await channel.declare_queue(origin, passive=True)
             state = OriginState(exists=True, consumers=told.consumer_count, ready=told.message_count)
         except NotFound:
             state = OriginState(exists=False, consumers=0, ready=0)
         except ChannelClosed:
-            return  # not ours to know: no access, or exclusive to another
-        finally:
-            with suppress(WireError):
-                await channel.close()
+            return  # not ours to know: no access, or exclusive to another; or closed by the look beside this
         self._on_state(origin, state)
 
     async def _find(self, origin: str) -> Home | None:
