@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 START_LIMIT_S = 60
@@ -106,6 +107,7 @@ class PrivatePostgres:
             capture_output=program != "pg_ctl",  # the server would keep the pipe open
             stdin=subprocess.DEVNULL,
             stdout=None if program != "pg_ctl" else subprocess.DEVNULL,
+            stderr=None if program != "pg_ctl" else subprocess.DEVNULL,
             text=True,
             timeout=2 * START_LIMIT_S,
             check=False,
@@ -161,6 +163,11 @@ def _hand_over(path: Path) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below the range from which the system gives ports to clients: while the server is down, one that tries
+    again and again to connect could otherwise get this very port, and connect to itself."""
+    for _ in range(100):
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise NoPostgres("found no free port between 20000 and 30000")

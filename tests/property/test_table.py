@@ -12,7 +12,7 @@ from tests.amqp_oracle import Field
 from tests.amqp_strategies import FIELDS, NAMES, TABLES, damaged
 
 from deadletter.core import envelope, message, table
-from deadletter.core.envelope import Address, Deaths, Route
+from deadletter.core.envelope import Address, Deaths, Leg, Route
 from deadletter.core.message import Message
 from deadletter.errors import MessageError
 
@@ -122,6 +122,16 @@ ALWAYS_OFF = {
 }  # fmt: skip
 
 
+def others(properties: bytes) -> dict[int, bytes]:
+    """The properties that no move changes."""
+    changed = message.HEADERS, message.DELIVERY_MODE, message.EXPIRATION, message.USER_ID
+    return {
+        flag: properties[start:end]
+        for flag, (start, end) in message.spans(properties).items()
+        if flag not in changed
+    }
+
+
 @given(PROPERTIES, st.binary(max_size=16), TARGETS, st.sampled_from(Deaths))
 def test_a_moved_letter_is_the_same_letter_but_for_what_is_promised(
     before: bytes, body: bytes, target: Address, deaths: Deaths
@@ -141,14 +151,6 @@ def test_a_moved_letter_is_the_same_letter_but_for_what_is_promised(
     kept = b"".join(raw[start:end] for name, start, _, end in table.walk(raw) if name not in gone)
     assert message.header_table(after).startswith(kept)
 
-    def others(properties: bytes) -> dict[int, bytes]:
-        changed = message.HEADERS, message.DELIVERY_MODE, message.EXPIRATION, message.USER_ID
-        return {
-            flag: properties[start:end]
-            for flag, (start, end) in message.spans(properties).items()
-            if flag not in changed
-        }
-
     assert others(after) == others(before)
     seen_before, seen = message.view(before), message.view(after)
     assert seen.delivery_mode == 2
@@ -157,6 +159,40 @@ def test_a_moved_letter_is_the_same_letter_but_for_what_is_promised(
     assert seen.headers is not None
     assert seen.headers["deadletter-id"] == envelope.letter_id(letter, source="dlq")
     assert envelope.move_number(after, "run") == 1
+
+
+ADDED = {
+    b"deadletter-id", b"deadletter-move", b"deadletter-source", b"deadletter-source-exchange",
+    b"deadletter-source-routing-key", b"deadletter-deaths", b"deadletter-expiration", b"deadletter-user-id",
+    b"deadletter-bcc",
+}  # fmt: skip
+
+
+@given(PROPERTIES, st.binary(max_size=16), TARGETS)
+def test_a_wait_and_the_way_home_give_the_letter_back(before: bytes, body: bytes, target: Address) -> None:
+    level = Address(b"", b"deadletter.delay.1000")
+    wait = Route(run="run", source="dlq", user="guest", target=level, deaths=Deaths.SET_ASIDE, leg=Leg.WAIT)
+    home = Route(run="run", source="due", user="guest", target=target, deaths=Deaths.FORGET, leg=Leg.HOME)
+    there = wait.properties(Message(before, body), came_by=Address(b"x", b"y"), number=1)
+    assert message.view(there).priority is None
+    back = home.properties(Message(there, body), came_by=Address(b"", b"due"), number=2)
+
+    assert others(back) == others(before)
+    raw, found = message.header_table(before), message.header_table(back)
+    came = [(name, raw[start:end]) for name, start, _, end in table.walk(raw)]
+    gone = ALWAYS_OFF | {b"CC", b"BCC", b"x-death"}
+    kept = b"".join(entry for name, entry in came if name not in gone)
+    assert found.startswith(kept)
+    added = {name: found[start:end] for name, start, _, end in table.walk(found) if start >= len(kept)}
+    copies = [entry for name, entry in came if name == b"CC"]
+    if copies and target.exchange:
+        assert added.pop(b"CC") == copies[-1]
+    elif copies:
+        assert added.pop(b"deadletter-cc") == oracle.short(b"deadletter-cc") + copies[-1][3:]
+    assert added.keys() <= ADDED
+    seen = table.decode(found)
+    assert seen["deadletter-id"] == envelope.letter_id(Message(before, body), source="dlq")
+    assert (seen["deadletter-source-exchange"], seen["deadletter-source-routing-key"]) == ("x", "y")
 
 
 @given(PROPERTIES, st.integers(0, 2**62), st.binary(max_size=8))
@@ -175,11 +211,16 @@ def test_the_id_does_not_change_when_the_broker_counts(before: bytes, count: int
     )
 
 
-@given(st.one_of(st.binary(max_size=48), PROPERTIES, damaged(PROPERTIES)), TARGETS, st.sampled_from(Deaths))
+@given(
+    st.one_of(st.binary(max_size=48), PROPERTIES, damaged(PROPERTIES)),
+    TARGETS,
+    st.sampled_from(Deaths),
+    st.sampled_from(Leg),
+)
 def test_no_bytes_make_a_move_raise_anything_but_a_message_error(
-    raw: bytes, target: Address, deaths: Deaths
+    raw: bytes, target: Address, deaths: Deaths, leg: Leg
 ) -> None:
-    route = Route(run="run", source="dlq", user="guest", target=target, deaths=deaths)
+    route = Route(run="run", source="dlq", user="guest", target=target, deaths=deaths, leg=leg)
     letter = Message(raw, b"")
     refused = raises_message_error(lambda: route.properties(letter, came_by=Address(b"", b""), number=1))
     sound = not raises_message_error(lambda: message.spans(raw))

@@ -59,8 +59,11 @@ async def test_our_own_table_needs_no_polling(
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-async def test_without_a_trigger_it_is_polled(postgres_ground: PostgresGround, dropped: bool) -> None:
+async def test_without_a_trigger_it_is_polled(
+    postgres_ground: PostgresGround, monkeypatch: pytest.MonkeyPatch, dropped: bool
+) -> None:
     """Somebody else's table gets none of ours; and of ours somebody may drop it."""
+    monkeypatch.setattr(changes, "CHECK_S", 10 * HANG_S)
     ground = postgres_ground
     if not dropped:
         ground.sql("CREATE TABLE dlq_event_config (id bigint PRIMARY KEY, name text, max_retries numeric)")

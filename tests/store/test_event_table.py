@@ -66,6 +66,12 @@ async def test_writers_at_once_get_an_id_each(ground: Ground) -> None:
     assert {row.name for row in rows} == {f"k{n}" for n in range(12)}
 
 
+async def test_writers_at_once_of_one_name_leave_one_row(ground: Ground) -> None:
+    async with open_store(ground.url) as store:
+        await asyncio.gather(*(store.set_event("same", n) for n in range(12)))
+        assert [(row.id, row.name) for row in await store.event_rows()] == [(1, "same")]
+
+
 @pytest.mark.parametrize("id_", ["serial PRIMARY KEY", "int GENERATED ALWAYS AS IDENTITY PRIMARY KEY"])
 async def test_where_the_table_gives_ids_it_gives_ours_too(postgres_ground: PostgresGround, id_: str) -> None:
     ground = postgres_ground

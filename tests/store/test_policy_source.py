@@ -166,7 +166,9 @@ async def test_an_emptied_store_is_a_loss_and_not_an_empty_table(ground: Ground)
                 # dropped with its trigger, so the next check is what sees it; or this
                 ground.sql("NOTIFY deadletter_policies")
         await watched.until(lambda: bool(watched.of(Trouble)))
+        await asyncio.sleep(2)  # long enough for several tries
         assert watched.names == ["a", "file", "default"]
+        assert watched.of(Recovered) == []
         async with open_store(ground.url):
             pass
         if isinstance(ground, PostgresGround):

@@ -167,6 +167,16 @@ def test_a_probe_of_long_ago_is_a_letter_like_others() -> None:
     assert breaker.flow(100.0) is FREE
 
 
+def test_the_probe_of_one_outage_says_nothing_about_the_next() -> None:
+    breaker = ramping()
+    assert breaker.flow(20.0) is FREE
+    breaker.trip(200.0, "another outage")
+    breaker.flow(205.0)
+    breaker.probe_sent(205.0, "probe 2")
+    breaker.died_again(206.0, "probe")
+    assert isinstance(breaker.flow(210.0), Ramp)
+
+
 def test_what_dies_on_the_ramp_closes_it_again() -> None:
     breaker, died = ramping(), 0
     for second in range(10, 40):
@@ -197,7 +207,7 @@ def test_one_poisonous_letter_does_not_stop_the_ramp() -> None:
 def test_old_deaths_do_not_trip_it_again_when_it_is_free() -> None:
     breaker = ramping()
     assert breaker.flow(20.0) is FREE
-    breaker.released(21.0, 10)
+    breaker.released(21.0)
     breaker.died_again(21.0, "one")
     assert breaker.flow(21.0) is FREE
 

@@ -69,6 +69,12 @@ def test_it_knows_what_went_in_the_last_minute() -> None:
     assert budget.used(10_000.0) == 0
 
 
+def test_a_clock_that_goes_back_takes_nothing() -> None:
+    budget = Budget(60, 0.0)
+    assert budget.take(100.0)
+    assert budget.take(50.0)
+
+
 def test_a_clock_that_goes_back_gives_nothing() -> None:
     budget = Budget(60, 0.0)
     assert budget.take(100.0)

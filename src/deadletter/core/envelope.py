@@ -149,12 +149,12 @@ class Route:
     """The way from one queue to one target: everything that is the same for each letter, computed once.
 
     `run` names the run, `source` the queue the letters come from, `user` the user of the connection that
-    publishes; `add` are headers of the caller's, which replace those of the same name. `anew`: the id and the
-    deaths it carries are another letter's, whose headers an application copied.
+    publishes; `add` are headers of the caller's, which replace those of the same name. `anew`: the headers of
+    ours that it carries are another letter's, and an application copied them; none of them goes on.
     """
 
     __slots__ = (
-        "_anew", "_constant", "_copies", "_dropped", "_hasher", "_leg", "_move", "_touched", "_user"
+        "_constant", "_copies", "_dropped", "_hasher", "_leg", "_move", "_touched", "_user"
     )  # fmt: skip
 
     def __init__(
@@ -178,9 +178,9 @@ class Route:
             )
         self._copies = {} if target.exchange else _COPIES
         self._leg = leg
-        self._anew = anew
-        self._dropped = _DROPPED | {_X_DEATH} if deaths is Deaths.FORGET else _DROPPED
-        self._touched = _TOUCHED[deaths, not target.exchange] | {name.encode() for name in add}
+        another = _OURS if anew else frozenset[bytes]()
+        self._dropped = _DROPPED | another | ({_X_DEATH} if deaths is Deaths.FORGET else frozenset())
+        self._touched = _TOUCHED[deaths, not target.exchange] | another | {name.encode() for name in add}
         self._constant = table.entry(names.SOURCE, source) + table.encode(add)
         self._move = run.encode() + b"-%d"
         self._hasher = _hasher(source)
@@ -193,7 +193,7 @@ class Route:
         """
         parts = flags, before, headers, _, rest = _take_apart(message.properties)
         touched = table.find(headers, self._touched)
-        found = _sort(headers, touched, self._copies, self._dropped, self._anew) if touched else _UNTOUCHED
+        found = _sort(headers, touched, self._copies, self._dropped) if touched else _UNTOUCHED
         move = self._move % number
         pieces = [
             b"",  # becomes the flags and everything before the table, when its length is known
@@ -302,7 +302,6 @@ def _sort(
     touched: list[table.Entry],
     copies: Mapping[bytes, bytes],
     dropped: frozenset[bytes] = _DROPPED,
-    anew: bool = False,
 ) -> _Found:
     identity = newer = older = aside = b""
     came_by: dict[bytes, bytes] = {}
@@ -316,7 +315,7 @@ def _sort(
         if name == _X_DEATH:
             newer += _elements(headers, start, end)
         elif name == _DEATHS:
-            older += b"" if anew else _elements(headers, start, end)
+            older += _elements(headers, start, end)
         elif name in _VOLATILE:
             volatile.append(entry)
         elif name in _CAME_BY:
@@ -325,7 +324,7 @@ def _sort(
             fresh[copies[name]] = table.raw_entry(copies[name], headers[start:end])
         elif name in _ONCE:
             kept[name] = headers[at:end]
-        elif name == _ID and not anew and _IS_ID(headers, start, end):
+        elif name == _ID and _IS_ID(headers, start, end):
             # An id is 32 hexadecimal digits; whatever else stands there is not one of ours.
             identity = headers[start + 5 : end]
     if newer or older:

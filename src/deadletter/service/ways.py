@@ -93,7 +93,7 @@ class WaysBack:
 
     async def look(self, origin: str) -> None:
         """How the origin is now."""
-        # One channel for all looks, there is one a second and origin; a refusal closes it, the next opens another.
+        # One channel for all looks; a refusal closes it, and the next look opens another.
         channel = self._looking
         if channel is None or channel.error is not None:
             channel = self._looking = await self._channel()

@@ -250,7 +250,6 @@ class Breaker:
         self._close(now, why)
 
     def _close(self, now: float, why: str) -> None:
-        self._start_counting()
         self._phase = Phase.HELD
         self._until = now + self._pause_s
         self._why = why

@@ -47,19 +47,18 @@ class Growth:
         # the hash and not the name: a tenth of the memory, and two letters in 10^13 would be taken for one
         key = hash((letter_id, attempt, origin))
         if key in self._young or key in self._old:
-            return self._again(key, letter_id, attempt, origin)
+            return self._again(key, letter_id, origin)
         self._young.add(key)
         if len(self._young) >= self._remember:
             self._old, self._young = self._young, set()
         return None
 
-    def _again(self, key: int, letter_id: str, attempt: int, origin: str) -> int | None:
+    def _again(self, key: int, letter_id: str, origin: str) -> int | None:
         count = self._count(key) + 1
         self._twins[key] = count
         if len(self._twins) >= self._remember:
             self._older_twins, self._twins = self._twins, {}
-        if attempt == 0:
-            return None
+        # at attempt 0 these are the same count, and a letter is never more than itself
         equals = self._count(hash((letter_id, 0, origin)))
         return count if count > self._copies * equals else None
 

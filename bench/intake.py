@@ -1,0 +1,177 @@
+"""How fast `dlq serve` takes letters in, beside the courier's plain move of the same letters.
+
+The move is the least that can be done to a letter: taken, published to one queue, confirmed, acked. Intake
+does that too, and reads the deaths, asks the policies, chooses a level, stamps and counts. Both run in a
+process of their own, one after the other, each in a fresh vhost, on quorum queues, because levels are quorum
+queues.
+
+One stopwatch for both: it looks at the target from outside every 10 ms, and runs from the first look that
+sees letters there until all are. So the start of neither process counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from bench.errors import BenchError
+from bench.figures import Bar
+from bench.ground import ENTRY, SOURCE, TARGET, Ground
+from bench.job import Job
+from bench.management import Vhost, fresh_vhost
+from bench.racers import ready
+from bench.serving import Serving, serving
+from bench.sites import Site
+from deadletter.amqp.address import parse_addresses
+from deadletter.amqp.connection import Connection
+from deadletter.amqp.handshake import connect
+from deadletter.core.layouts.naming import level_name
+from deadletter.errors import NotFound
+
+RATIO_BAR: Final = 0.7
+PREFETCH: Final = 1000
+LOOK_S: Final = 0.01
+SLOWEST_PER_S: Final = 200
+SCRAPE_S: Final = 5.0
+_DELAY_MS: Final = 3_600_000
+
+_SETTINGS: Final = f"""prefetch = {PREFETCH}
+[[watches]]
+dlq = "{SOURCE}"
+[[policies]]
+name = "gone"
+match = {{ queue = "orders.*", reason = "expired" }}
+retries = 0
+[[policies]]
+name = "gold"
+match = {{ header = {{ tenant = "gold-*" }} }}
+retries = 8
+[[policies]]
+name = "keys"
+match = {{ routing_key = "order.*.placed" }}
+retries = 3
+[[policies]]
+name = "bench"
+match = {{ queue = "{ENTRY}", header = {{ tenant = "acme" }} }}
+retries = 5
+backoff = {{ kind = "fixed", delays = ["1h"] }}
+"""
+"""A few that do not match before the one that does: a user's file has several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One round: letters a second of both, and what a letter cost the service in CPU."""
+
+    move_per_s: float
+    intake_per_s: float
+    intake_cpu_us: float
+
+    @property
+    def ratio(self) -> float:
+        return self.intake_per_s / self.move_per_s
+
+
+async def measure(
+    site: Site, *, count: int, rounds: int, body_bytes: int, say: Callable[[str], None]
+) -> tuple[list[Round], list[Bar]]:
+    """Rounds, every other one backwards, after one that is not counted."""
+    few = min(2_000, count)
+    await _move(site, few, body_bytes)
+    await _serve(site, few, body_bytes)
+    found: list[Round] = []
+    for number in range(rounds):
+        if number % 2:
+            intake_per_s, cpu_us = await _serve(site, count, body_bytes)
+            move_per_s = await _move(site, count, body_bytes)
+        else:
+            move_per_s = await _move(site, count, body_bytes)
+            intake_per_s, cpu_us = await _serve(site, count, body_bytes)
+        one = Round(move_per_s=move_per_s, intake_per_s=intake_per_s, intake_cpu_us=cpu_us)
+        found.append(one)
+        say(
+            f"round {number + 1}  move {one.move_per_s:7,.0f}/s   intake {one.intake_per_s:7,.0f}/s   "
+            f"{one.ratio:.2f} ×   {one.intake_cpu_us:.0f} µs CPU/letter"
+        )
+    ratio = median(one.ratio for one in found)
+    what = f"RabbitMQ {site.version}, {count:,} letters: intake at {ratio:.2f} × the pace of the plain move"
+    return found, [Bar(what=f"{what}, needed {RATIO_BAR} ×", passed=ratio >= RATIO_BAR)]
+
+
+async def _move(site: Site, count: int, body_bytes: int) -> float:
+    with fresh_vhost(site.url, site.api) as vhost:
+        async with Ground.open(vhost) as ground:
+            await ground.lay("quorum", count, body_bytes=body_bytes)
+        job = Job(url=vhost.url, source=SOURCE, target=TARGET, count=count, prefetch=PREFETCH)
+        async with ready("courier", vhost) as racer:
+            await racer.go(job)
+            per_s = await _pace(vhost, TARGET, count)
+            await racer.finish()
+    return per_s
+
+
+async def _serve(site: Site, count: int, body_bytes: int) -> tuple[float, float]:
+    with fresh_vhost(site.url, site.api) as vhost:
+        async with Ground.open(vhost) as ground:
+            await ground.lay("quorum", count, body_bytes=body_bytes)
+        watching = asyncio.create_task(_pace(vhost, level_name(_DELAY_MS), count))
+        try:
+            async with serving(vhost, _SETTINGS) as service:
+                before = service.cpu_s
+                scraping = asyncio.create_task(_scrape(service))
+                try:
+                    per_s = await watching
+                finally:
+                    scraping.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await scraping
+                # Some letters were taken before it said that it is ready; with many that is nothing.
+                return per_s, (service.cpu_s - before) / count * 1e6
+        finally:
+            watching.cancel()
+
+
+async def _scrape(service: Serving) -> None:
+    while True:
+        await asyncio.sleep(SCRAPE_S)
+        await service.scrape()
+
+
+async def _pace(vhost: Vhost, queue: str, count: int) -> float:
+    """Letters a second, from the first look that sees some in this queue until all are there."""
+    deadline = time.monotonic() + 60 + count / SLOWEST_PER_S
+    connection = await connect(parse_addresses(vhost.url)[0], name="bench: stopwatch")
+    began: tuple[float, int] | None = None
+    try:
+        while True:
+            depth = await _depth(connection, queue)
+            now = time.perf_counter()
+            if depth and began is None:
+                began = now, depth
+            if depth >= count:
+                assert began is not None
+                if began[1] > count / 2:
+                    raise BenchError(
+                        f"{count:,} letters are too few: half of them had gone at the first look"
+                    )
+                return (depth - began[1]) / (now - began[0])
+            if time.monotonic() > deadline:
+                raise BenchError(f"only {depth:,} of {count:,} letters came into {queue}")
+            await asyncio.sleep(LOOK_S)
+    finally:
+        await connection.close()
+
+
+async def _depth(connection: Connection, queue: str) -> int:
+    channel = await connection.channel()
+    try:
+        depth = (await channel.declare_queue(queue, passive=True)).message_count
+    except NotFound:
+        return 0  # not declared yet
+    await channel.close()
+    return depth

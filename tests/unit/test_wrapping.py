@@ -1,0 +1,75 @@
+"""A letter inside another message: whatever it is made of comes out as it went in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deadletter.core import message, names
+from deadletter.core.message import Message
+from deadletter.core.wrapping import CONTENT_TYPE, unwrap, wrap
+from deadletter.errors import MessageError
+
+
+def wrapped(letter: Message, *, why: str = "it cannot be read", source: str = "orders.dlq") -> Message:
+    return wrap(letter, source=source, move="run-7", cause="unreadable", why=why, at_ms=1_700_000_000_123)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_what_was_wrapped_comes_out_as_it_was(properties: bytes, body: bytes) -> None:
+    letter = Message(properties, body)
+    assert unwrap(wrapped(letter)) == letter
+
+
+@given(st.binary(max_size=60), st.binary(max_size=20))
+def test_a_wrapped_letter_may_be_wrapped_again(properties: bytes, body: bytes) -> None:
+    once = wrapped(Message(properties, body))
+    assert unwrap(wrapped(once)) == once
+
+
+def test_it_says_what_is_in_it_and_why() -> None:
+    outside = message.view(wrapped(Message(b"\xff\xff", b"body")).properties)
+    assert outside.content_type == CONTENT_TYPE
+    assert outside.delivery_mode == 2
+    assert outside.headers is not None
+    found = dict(outside.headers)
+    assert len(str(found.pop(names.ID))) == 32
+    assert found == {
+        names.SOURCE: "orders.dlq",
+        names.MOVE: "run-7",
+        names.CAUSE: "unreadable",
+        names.WHY: "it cannot be read",
+        names.PARKED_AT: 1_700_000_000_123,
+    }
+
+
+def test_the_id_is_the_letters_own() -> None:
+    def identity(properties: bytes, body: bytes, source: str = "orders.dlq") -> object:
+        headers = message.view(wrapped(Message(properties, body), source=source).properties).headers
+        assert headers is not None
+        return headers[names.ID]
+
+    assert identity(b"\xff", b"a") == identity(b"\xff", b"a")
+    assert len({identity(b"\xff", b"a"), identity(b"\xff", b"b"), identity(b"\xfe", b"a")}) == 3
+    assert identity(b"\xff", b"a") != identity(b"\xff", b"a", source="invoices.dlq")
+
+
+def test_a_long_reason_is_cut() -> None:
+    headers = message.view(wrapped(Message(b"", b""), why="x" * 10_000).properties).headers
+    assert headers is not None
+    assert headers[names.WHY] == "x" * 500
+
+
+@given(st.binary(max_size=60).filter(lambda body: not body.startswith(b"DLW1")))
+def test_any_other_message_is_no_wrapped_letter(body: bytes) -> None:
+    assert unwrap(Message(b"\0\0", body)) is None
+
+
+@given(st.binary(min_size=1, max_size=60), st.binary(max_size=60), st.data())
+def test_one_that_was_cut_says_so(properties: bytes, body: bytes, data: st.DataObject) -> None:
+    whole = wrapped(Message(properties, body))
+    # cut where the body begins, nobody could tell: that is a letter with a shorter body
+    end = data.draw(st.integers(4, len(whole.body) - len(body) - 1))
+    with pytest.raises(MessageError, match="shorter than it says"):
+        unwrap(Message(whole.properties, whole.body[:end]))
