@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest
 # Each worker has a broker of its own, and much of a broker test is waiting.
 ABREAST := -n 3 --dist worksteal
 
-.PHONY: help setup demo test check lint types imports format brokers test-brokers bench lock clean
+.PHONY: help setup postgres demo test check lint types imports format brokers test-brokers bench lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,11 +18,11 @@ setup:
 demo: setup ## watch it work, on a private RabbitMQ
 	@$(BIN)/dlq demo
 
-test: setup lint types imports ## everything, on the RabbitMQ that is installed (or gets installed)
-	$(PYTEST) $(ABREAST) tests
+test: setup postgres lint types imports ## everything, on the RabbitMQ that is installed (or gets installed)
+	$(PYTEST) $(ABREAST) tests --ignore tests/chaos
 
 check: setup lint types imports ## the quick part: format, lint, types, imports, unit and property tests
-	$(PYTEST) -q -n 2 tests/unit tests/property
+	$(PYTEST) -q -n 2 tests/unit tests/property tests/web
 
 lint: setup
 	@$(BIN)/ruff format --check -q . || { echo "not formatted; run: make format"; exit 1; }
@@ -38,10 +38,13 @@ format: setup ## put the code into shape
 	@$(BIN)/ruff format -q .
 	@$(BIN)/ruff check -q --fix .
 
+postgres:
+	@scripts/setup-postgres
+
 brokers: ## fetch the other RabbitMQ versions (root, Debian or Ubuntu)
 	@scripts/fetch-brokers
 
-test-brokers: setup brokers ## the broker suite on every version: make test-brokers VERSIONS="4.0 4.3"
+test-brokers: setup postgres brokers ## the broker suite on every version: make test-brokers VERSIONS="4.0 4.3"
 	@for version in $(VERSIONS); do \
 		echo "== RabbitMQ $$version"; $(PYTEST) -q $(ABREAST) tests/broker --broker $$version || exit 1; done
 

@@ -14,8 +14,8 @@ def test_the_package() -> None:
 
 def test_the_courier() -> None:
     assert sorted(courier.__all__) == [
-        "Blocked", "Bounds", "Courier", "Deaths", "Ended", "Event", "Failure", "Leave", "Letter", "Progress",
-        "Send", "Tally", "Terms", "Verdict", "move",
+        "Blocked", "Bounds", "Courier", "Deaths", "Ended", "Event", "Failure", "Judging", "Leave", "Letter",
+        "Progress", "Send", "Tally", "Terms", "Verdict", "move",
     ]  # fmt: skip
     assert list(inspect.signature(courier.move).parameters) == [
         "addresses", "source", "decide", "bounds", "terms", "persistence", "on_event",

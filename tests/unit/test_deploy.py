@@ -26,7 +26,7 @@ DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.iterdir() if path.is_file())
 STATE = "/var/lib/deadletter"
 SETTINGS = "/etc/deadletter/deadletter.toml"
-BEING_BUILT = ("serve", "sweep")
+BEING_BUILT: tuple[str, ...] = ()
 """Commands that the documents already speak of; each leaves this list when it is there."""
 
 

@@ -20,11 +20,13 @@ from deadletter.config.settings import GuardSettings
 from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.budget import Budget, portion, share_per_minute
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
-from deadletter.core.guards.gate import Gate
+from deadletter.core.guards.gate import Gate, GateNotice
+from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.growth import Growth
 from deadletter.core.guards.health import OriginState, health
 from deadletter.core.policy import Policies
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
+from deadletter.service.news import Item, What
 
 GATES_MAX: Final = 2_000
 FORGET_S: Final = 600.0
@@ -44,6 +46,8 @@ class _Origin:
     sent: int = 0
     """Letters let through since its depth was last looked at."""
     share: Budget | None = None
+    heard: bool = False
+    """Whether its last change came from another instance."""
     pace: tuple[float, Pace] | None = None
 
 
@@ -75,6 +79,8 @@ class Gates:
         self._overall: Budget | None = None
         self._budgets: dict[str, Budget] = {}
         self._limits: dict[str, int] = {}
+        self.on_news: Callable[[Item], None] = lambda _item: None
+        """Tells the other instances."""
         self.use(settings, policies)
 
     # -- settings ----------------------------------------------------------------------------------------
@@ -109,6 +115,8 @@ class Gates:
         now = self._clock()
         if not redelivered:
             for one in self._ways_to(origin, group):
+                if one.gate.flow(now) is not FREE:
+                    self._tell(What.DIED, one.gate, letter_id=letter_id)
                 one.gate.died_again(now, letter_id)
         copies = self._growth.seen(letter_id, attempt, redelivered=redelivered, origin=origin)
         if copies is not None:
@@ -243,6 +251,7 @@ class Gates:
         for key, one in list(self._gates.items()):
             notice = one.gate.changed(now)
             if notice is not None:
+                self._tell_change(one, notice)
                 self._emit(
                     GateChanged(
                         gate=notice.key,
@@ -254,6 +263,37 @@ class Gates:
                 )
             if now - one.seen_at > FORGET_S and one.gate.flow(now) is FREE:
                 del self._gates[key]
+
+    # -- several instances -------------------------------------------------------------------------------
+    def hear(self, item: Item) -> None:
+        """What another instance learned."""
+        now = self._clock()
+        one = self._of(item.origin, item.group)
+        match item.what:
+            case What.DIED:
+                one.gate.died_again(now, item.letter_id)
+            case What.CLOSED:
+                one.heard = True
+                one.gate.trip(now, item.why)
+            case What.OPENED:
+                one.heard = True
+                one.gate.open(now)
+            case _:
+                assert_never(item.what)
+
+    def _tell_change(self, one: _Origin, notice: GateNotice) -> None:
+        """What was heard is not told again, else two instances would tell each other for ever."""
+        heard, one.heard = one.heard, False
+        if heard or notice.guard != "breaker":
+            return
+        if notice.state is State.CLOSED:
+            self._tell(What.CLOSED, one.gate, why=notice.why)
+        elif notice.state is State.OPEN:
+            self._tell(What.OPENED, one.gate)
+
+    def _tell(self, what: What, gate: Gate, *, letter_id: str = "", why: str = "") -> None:
+        group = gate.key.removeprefix(gate.origin).removeprefix("/")
+        self.on_news(Item(what=what, origin=gate.origin, group=group, letter_id=letter_id, why=why))
 
     # -- held letters ------------------------------------------------------------------------------------
     def allowance(self, key: str) -> Allowance:

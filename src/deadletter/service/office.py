@@ -31,6 +31,7 @@ from deadletter.service.crew import Crew
 from deadletter.service.events import Event, Fate, Kind, Recovered, Trouble
 from deadletter.service.gates import HEALTH_S, Gates
 from deadletter.service.ground import Ground
+from deadletter.service.news import News
 from deadletter.service.policies import PolicySource
 from deadletter.service.staff import Staff
 from deadletter.service.survey import Sight, Surveyor
@@ -67,6 +68,8 @@ class Office:
         self._look_now = asyncio.Event()
         self.ready = asyncio.Event()
         self.gates = Gates(settings.guards, source.current, emit)
+        self.news = News(self.gates.hear)
+        self.gates.on_news = self.news.tell
         self.books = Books(emit, self._on_confirmed)
         self.ways = WaysBack(self._lay_ground, self._on_origin)
         self._conditions = Conditions()
@@ -120,6 +123,7 @@ class Office:
         await self._lay_first(sight)
         sight = await self._first_look(asked)  # with what was declared just now
         await self._ground.take_off_limits(sight)
+        await self.news.on(link)
         self.staff.take_up(sight)
         self.staff.release()
         crew.start(self.books.run())

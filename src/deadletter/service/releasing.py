@@ -27,7 +27,7 @@ from deadletter.errors import MessageError
 from deadletter.service import addressing
 from deadletter.service.addressing import Home, Shape
 from deadletter.service.events import Fate, Kind
-from deadletter.service.sorting import ORIGIN_MISSING, UNREADABLE, Ways
+from deadletter.service.sorting import ORIGIN_MISSING, UNREADABLE, Ways, patiently
 
 KNOWN_MAX: Final = 4_096
 NO_ORIGIN: Final = "origin-unknown"
@@ -199,7 +199,7 @@ class Releaser:
                 self._keeper.refused(bound.origin)
                 return Leave() if self._waiting else self._hold(bound, bound.origin)
             case Setback.REFUSED:
-                raise RuntimeError(f"{why} at {verdict.exchange or verdict.routing_key!r}; it waits here")
+                return _later(patiently(verdict))
             case _:
                 assert_never(setback)
 

@@ -35,6 +35,8 @@ from deadletter.service.reading import Reader
 
 KNOWN_MAX: Final = 4_096
 """How many different kinds of letters are remembered."""
+REFUSED_S: Final = 0.5
+"""Before a queue of ours that refused a letter is asked again."""
 UNREADABLE: Final = "unreadable"
 DECISION_FAILED: Final = "decision-failed"
 COPY: Final = "copied-by-fanout"
@@ -293,7 +295,7 @@ class Sorter:
                 self._keeper.refused(fate.origin)
                 return Leave(fate=replace(fate, kind=Kind.LEFT, cause="full"))
             case Setback.REFUSED:
-                raise RuntimeError(f"{why} {_place(verdict)}; it waits where it is")
+                return _later(patiently(self._stamped(verdict)))
             case Setback.UNROUTABLE if homewards:
                 assert isinstance(fate, Fate)
                 assert isinstance(verdict, Send)
@@ -312,7 +314,17 @@ class Sorter:
 
     async def _repaired(self, verdict: Send | Wrap) -> Verdict:
         await self._ways.repair()
-        return verdict
+        return self._stamped(verdict)
+
+    def _stamped(self, verdict: Send | Wrap) -> Verdict:
+        """With the times that a letter of its kind carries; they were this letter's, not the verdict's."""
+        match verdict:
+            case Send(fate=Fate(kind=Kind.DELAYED, delay_ms=int(delay_ms))):
+                return addressing.due_stamp(verdict, self._now_ms() + delay_ms)
+            case Send(fate=Fate(kind=Kind.PARKED)):
+                return addressing.parked_stamp(verdict, self._now_ms())
+            case _:
+                return verdict
 
     # -- for a person ------------------------------------------------------------------------------------
     def _park(self, cause: str, why: str, retry: Retry | None = None) -> Verdict:
@@ -368,8 +380,10 @@ def _id_of(view: LetterView) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _place(verdict: Send | Wrap) -> str:
-    return f"at {verdict.exchange or verdict.routing_key!r}"
+async def patiently(verdict: Verdict) -> Verdict:
+    """The same once more, after a pause: a queue of ours that was just declared refuses for a moment."""
+    await asyncio.sleep(REFUSED_S)
+    return verdict
 
 
 def _later(work: Coroutine[Any, Any, Verdict]) -> Later:

@@ -74,12 +74,27 @@ class WaysBack:
                 self._finding.pop(origin, None)
 
     async def holding(self, gate: str) -> None:
-        """See to it that the queue for this gate's letters is there."""
-        if gate not in self._held:
-            channel = await self._channel()
-            await channel.declare_queue(held_name(gate), arguments={"x-queue-type": "quorum"})
-            await channel.close()
-            self._held.add(gate)
+        """See to it that the queue for this gate's letters is there.
+
+        Declared once however many letters ask: the second of two declarations at the same moment is answered
+        before a quorum queue can take messages, and the first letters would be refused.
+        """
+        if gate in self._held:
+            return
+        task = self._making.get(gate)
+        if task is None or task.done():
+            task = self._making[gate] = asyncio.create_task(self._hold(gate))
+        try:
+            await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._making.pop(gate, None)
+
+    async def _hold(self, gate: str) -> None:
+        channel = await self._channel()
+        await channel.declare_queue(held_name(gate), arguments={"x-queue-type": "quorum"})
+        await channel.close()
+        self._held.add(gate)
 
     def holds(self, gate: str) -> bool:
         return gate in self._held

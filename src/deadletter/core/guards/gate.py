@@ -137,6 +137,17 @@ class Gate:
         if self._breaker is not None:
             self._breaker.probe_sent(now, letter_id)
 
+    def trip(self, now: float, why: str) -> None:
+        """Another instance's breaker closed."""
+        if self._breaker is not None:
+            self._breaker.trip(now, why)
+            self._free_until = 0.0
+
+    def open(self, now: float) -> None:
+        """Another instance's breaker found the origin well again."""
+        if self._breaker is not None:
+            self._breaker.open(now)
+
     def refused(self, now: float) -> None:
         """The origin did not take a letter."""
         self._refusals.refused(now)
