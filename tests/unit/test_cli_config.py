@@ -127,12 +127,12 @@ def test_the_schema_is_one(tmp_path: Path) -> None:
 
 
 def test_policies_are_listed_in_order_with_the_default_last(tmp_path: Path) -> None:
-    done = dlq("policy", "list", "--config", EXAMPLE, directory=tmp_path)
+    done = dlq("policy", "list", "--config", EXAMPLE, "--store", "none", directory=tmp_path)
     assert done.stdout.splitlines()[:2] == [
         "too-late: queue notifications, reason expired",
         "    discard at once, no retries",
     ]
-    told = answer("policy", "list", "--config", EXAMPLE, directory=tmp_path)
+    told = answer("policy", "list", "--config", EXAMPLE, "--store", "none", directory=tmp_path)
     assert [p["name"] for p in told["policies"]] == ["too-late", "big-orders", "orders", "goqueue", "default"]
     assert 60_000 in told["levels_ms"]
 

@@ -70,7 +70,9 @@ class Intakes:
         Not unless it is `calm`: the broker's answers would wait behind its deliveries.
         """
         present = self.present
-        if present.done and calm:
+        if present.retired:
+            pass  # the budget is spent; to replace it again would freeze its acks for good
+        elif present.done and calm:
             self._taking.resume_reading()  # else the broker's answers would not be heard
             await self._replace(present)
         elif present.receipts.held and self._next is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from deadletter.errors import CannotConnect, ConnectionLost, DeadletterError, ManagementRefused, UsageError
+from deadletter.errors import CannotConnect, ConnectionLost, DeadletterError, ManagementRefused, StoreError, UsageError
 
 
 class Exit(IntEnum):
@@ -20,6 +20,7 @@ _CODES: Final[tuple[tuple[type[DeadletterError], Exit], ...]] = (
     (CannotConnect, Exit.UNREACHABLE),
     (ConnectionLost, Exit.UNREACHABLE),
     (ManagementRefused, Exit.UNREACHABLE),
+    (StoreError, Exit.UNREACHABLE),
 )
 
 

@@ -12,12 +12,14 @@ from typing import Final, NamedTuple
 
 from deadletter.core import message, names, table
 from deadletter.core.deaths import NamedHeader
+from deadletter.core.lenient import MAX_NAME_BYTES
 from deadletter.core.letter import Letter
 from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.policy import Policies, Policy
 
 _X_DEATH: Final = names.X_DEATH.encode()
 _ID: Final = names.ID.encode()
+_TEXT: Final = ord("S")
 _FIRST_DEATH: Final = ("x-first-death-queue", "x-first-death-reason")
 _ALWAYS: Final = frozenset(
     name.encode()
@@ -54,6 +56,8 @@ class Reader:
         self._wanted = frozenset(wanted)
         self._whole = any(map(_looks_further, policies))
         self._content_type = any(policy.match.content_type is not None for policy in policies)
+        self.groups = any(policy.errors or policy.match.error_types for policy in policies)
+        """Whether a policy looks at errors; only then letters are told apart by them."""
 
     def key(self, letter: Letter) -> Key | None:
         """None: this letter has to be looked at by itself. Raises MessageError."""
@@ -64,9 +68,9 @@ class Reader:
         died = False
         letter_id = ""
         for name, at, start, end in table.find(headers, self._wanted):
-            if name == _ID:
+            if name == _ID and headers[start] == _TEXT and 5 < end - start <= 5 + MAX_NAME_BYTES:
                 letter_id = headers[start + 5 : end].decode("ascii", "replace")
-                parts.append(b"id")
+                parts.append(b"id")  # any other value is not taken for one, which is another decision
                 continue
             died = died or name == _X_DEATH
             parts.append(headers[at:end])

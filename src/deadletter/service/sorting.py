@@ -24,7 +24,7 @@ from deadletter.core import names
 from deadletter.core.decide import NO_ANSWERS, Cause, Circumstances, Decision, Discard, Park, Retry
 from deadletter.core.letter import Letter
 from deadletter.core.letter_view import LetterView
-from deadletter.core.origin import Returned
+from deadletter.core.origin import Copied, Returned
 from deadletter.core.policy import Policies
 from deadletter.errors import MessageError
 from deadletter.service import addressing
@@ -86,7 +86,7 @@ class Intake:
 class _Known:
     """What was decided for one kind of letter."""
 
-    __slots__ = ("attempt", "choices", "group", "origin", "returned", "verdict", "why")
+    __slots__ = ("attempt", "choices", "group", "origin", "reason", "returned", "verdict", "why")
 
     def __init__(self, decision: Decision, view: LetterView, group: str) -> None:
         self.choices: tuple[tuple[int, Send], ...] = ()
@@ -94,6 +94,7 @@ class _Known:
         self.verdict: Send | Drop | Leave | Retry | None = None
         self.origin = view.origin.queue if view.origin else ""
         self.group = group
+        self.reason = view.reason or ""
         self.returned = isinstance(view.provenance, Returned)
         self.attempt = decision.attempt - isinstance(decision, Retry)
         self.why = decision.why
@@ -142,15 +143,16 @@ class Sorter:
             known = self._known.get(key.value)
             if known is None:
                 view = self._reader.view(letter)
-                known = self._considered(self._decided(view), view)
-                if len(self._known) >= KNOWN_MAX:
-                    self._known.clear()
-                self._known[key.value] = known
+                known = self._considered(self._decided(view), view, many=True)
+                if not isinstance(view.provenance, Copied):  # its parent is its own
+                    if len(self._known) >= KNOWN_MAX:
+                        self._known.clear()
+                    self._known[key.value] = known
             return self._carry_out(letter, known, key.letter_id)
         except MessageError as error:
             return self._wrap(UNREADABLE, f"it cannot be read: {error}")
         except Exception as error:  # noqa: BLE001 -- one letter must not stop the others; it is parked with this
-            return self._park(DECISION_FAILED, f"the decision failed: {type(error).__name__}: {error}")
+            return self._failed(error)
 
     def _anew(self, letter: Letter) -> Verdict:
         view = self._reader.view(letter)
@@ -160,8 +162,11 @@ class Sorter:
 
         async def answered() -> Verdict:
             answers = await self._asker.ask(letter.body, questions)
-            known = self._considered(self._decided(view, answers), view)
-            return self._carry_out(letter, known, _id_of(view))
+            try:
+                known = self._considered(self._decided(view, answers), view)
+                return self._carry_out(letter, known, _id_of(view))
+            except Exception as error:  # noqa: BLE001 -- as above
+                return self._failed(error)
 
         return _later(answered())
 
@@ -195,11 +200,12 @@ class Sorter:
             why=why,
         )
 
-    def _considered(self, decision: Decision, view: LetterView) -> _Known:
+    def _considered(self, decision: Decision, view: LetterView, *, many: bool = False) -> _Known:
+        """`many`: the decision is remembered, and the dice are thrown again for each letter of its kind."""
         intake = self._intake
         error_type = view.failure.error_type if view.failure else None
-        known = _Known(decision, view, error_type or "")
-        source, reason = intake.dlq, view.reason or ""
+        known = _Known(decision, view, error_type if error_type and self._reader.groups else "")
+        source, reason = intake.dlq, known.reason
         match decision:
             case Retry() if intake.shape is Shape.SWEEP:
                 known.verdict = decision
@@ -216,7 +222,7 @@ class Sorter:
                             numbered=len(intake.numbered_ms),
                         ),
                     )
-                    for delay_ms in self._delays_ms(decision, error_type)
+                    for delay_ms in self._delays_ms(decision, many=many)
                 )
             case Park():
                 known.verdict = addressing.parked(
@@ -230,12 +236,13 @@ class Sorter:
                 assert_never(decision)
         return known
 
-    def _delays_ms(self, retry: Retry, error_type: str | None) -> tuple[int, ...]:
+    def _delays_ms(self, retry: Retry, *, many: bool) -> tuple[int, ...]:
         if self._intake.shape is Shape.LEVELS:
             numbered = self._intake.numbered_ms
             return (numbered[min(retry.attempt, len(numbered)) - 1],)
-        schedule = self._by_name[retry.policy].treatment(error_type).schedule
-        return schedule.choices_ms(retry.attempt - 1) or (retry.delay_ms,)
+        if not many:
+            return (retry.delay_ms,)  # the one that was held against its deadline
+        return self._by_name[retry.policy].treatments[-1].schedule.choices_ms(retry.attempt - 1)
 
     # -- the way it takes --------------------------------------------------------------------------------
     def _carry_out(self, letter: Letter, known: _Known, letter_id: str) -> Verdict:
@@ -267,12 +274,13 @@ class Sorter:
         origin, source = retry.origin.queue, self._intake.dlq
         gate = self._keeper.admit(origin, known.group, retry.policy, letter_id)
         if gate is not None:
-            return Leave(fate=_fate(Kind.LEFT, source, retry, origin, gate))
+            fate = _fate(Kind.LEFT, source, retry, origin, known.reason)
+            return Leave(fate=replace(fate, cause=gate))
 
         def way(home: Home | None) -> Verdict:
             if home is None:
                 return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
-            return addressing.swept_home(retry, home, source=source, reason=known.group)
+            return addressing.swept_home(retry, home, source=source, reason=known.reason)
 
         if (home := self._ways.known(origin)) is not None:
             return way(home)
@@ -338,6 +346,9 @@ class Sorter:
         headers = {names.CAUSE: cause, names.WHY: why[:500]}
         send = addressing.parking(self._intake.shape, fate, headers={**headers})
         return addressing.parked_stamp(send, self._now_ms())
+
+    def _failed(self, error: Exception) -> Verdict:
+        return self._park(DECISION_FAILED, f"the decision failed: {type(error).__name__}: {error}")
 
     def _wrap(self, cause: str, why: str) -> Wrap:
         exchange, key = addressing.parking_place(self._intake.shape)

@@ -44,6 +44,7 @@ class WaysBack:
         self._homes: dict[str, Home] = {}
         self._finding: dict[str, asyncio.Task[Home | None]] = {}
         self._held: set[str] = set()
+        self._making: dict[str, asyncio.Task[None]] = {}
         self._looking: Channel | None = None
         self._repairing: asyncio.Task[None] | None = None
 
@@ -53,6 +54,7 @@ class WaysBack:
         self._homes.clear()
         self._finding.clear()
         self._held.clear()
+        self._making.clear()
         self._looking = None
 
     def known(self, origin: str) -> Home | None:

@@ -1,0 +1,690 @@
+"""Intake: what a decision becomes, that remembering it changes nothing, and what is never dropped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deadletter.broker.verdict import Drop, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.config.settings import GuardSettings
+from deadletter.core import decide as deciding
+from deadletter.core import names, table
+from deadletter.core.backoff import Backoff, Exponential, Fixed
+from deadletter.core.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
+from deadletter.core.decide import Answer, Circumstances, Discard, Park, Retry
+from deadletter.core.envelope import Address, Deaths, Leg
+from deadletter.core.guards.breaker import BreakerTerms
+from deadletter.core.guards.health import OriginState
+from deadletter.core.layouts.naming import PARKED, level_name
+from deadletter.core.letter import Letter
+from deadletter.core.letter_view import view_letter
+from deadletter.core.message import Message, View, encode
+from deadletter.core.origin import Copied
+from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.table import Value
+from deadletter.errors import JqUnavailable
+from deadletter.service import sorting
+from deadletter.service.addressing import Home, Shape
+from deadletter.service.asking import Asker
+from deadletter.service.conditions import Conditions, Question
+from deadletter.service.events import Decided, Event, Fate, FindingNamed, Kind
+from deadletter.service.gates import Gates
+from deadletter.service.sorting import Intake, Sorter
+
+NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+NOW_MS: Final = int(NOW.timestamp() * 1000)
+ID: Final = "0123456789abcdef0123456789abcdef"
+OTHER_ID: Final = "f" * 32
+CAME_BY: Final = Address(b"", b"orders.dlq")
+RETRIED: Final = Policy(name="p", retries=3, backoff=Fixed(delays_ms=(1_000, 5_000)))
+NO_BREAKER: Final = GuardSettings(breaker=BreakerTerms(enabled=False))
+
+
+class Known:
+    """Ways that are there, or not, as a test says; what was asked for is noted."""
+
+    def __init__(self, *origins: str) -> None:
+        self.homes = {
+            origin: Home(origin=origin, exchange=f"deadletter.return.{origin}") for origin in origins
+        }
+        self.asked: list[tuple[str, bool]] = []
+        self.repairs = 0
+        self.hidden: set[str] = set()
+        """Not known before somebody asks."""
+
+    def known(self, origin: str) -> Home | None:
+        return None if origin in self.hidden else self.homes.get(origin)
+
+    async def find(self, origin: str, *, again: bool = False) -> Home | None:
+        self.asked.append((origin, again))
+        return self.homes.get(origin)
+
+    async def repair(self) -> None:
+        self.repairs += 1
+
+
+class Desk:
+    """A sorter with everything around it."""
+
+    def __init__(
+        self,
+        *policies: Policy,
+        shape: Shape = Shape.RETURN,
+        continuous: bool = True,
+        dice: Callable[[], float] = lambda: 0.0,
+        numbered_ms: tuple[int, ...] = (),
+        home_of: Callable[[str], str | None] = lambda _origin: None,
+        default: Policy | None = None,
+        each: bool = False,
+        old_broker: bool = False,
+        guards: GuardSettings = NO_BREAKER,
+        asker: Asker | None = None,
+    ) -> None:
+        self.events: list[Event] = []
+        self.now_s = 0.0
+        rules = Policies(rules=policies, default=default or Policy(name="default", retries=0))
+        self.gates = Gates(guards, rules, self.events.append, clock=lambda: self.now_s)
+        self.ways = Known("orders")
+        self.sorter = Sorter(
+            Intake(
+                dlq="orders.dlq",
+                shape=shape,
+                policies=rules,
+                continuous=continuous,
+                keeps_client_deaths=old_broker,
+                numbered_ms=numbered_ms,
+                home_of=home_of,
+            ),
+            keeper=self.gates,
+            ways=self.ways,
+            asker=asker or Asker(Conditions()),
+            emit=self.events.append,
+            each=each,
+            clock=lambda: NOW,
+            dice=dice,
+        )
+
+    def decide(self, one: Letter) -> Verdict:
+        return self.sorter.decide(one)
+
+
+def death(
+    queue: str = "orders", reason: str = "rejected", *, key: str = "order.new", age_s: int = 60
+) -> dict[str, Value]:
+    return {
+        "queue": queue,
+        "reason": reason,
+        "count": 1,
+        "time": NOW - timedelta(seconds=age_s),
+        "exchange": "shop",
+        "routing-keys": [key],
+    }
+
+
+def letter(
+    headers: Mapping[str, Value] | None = None,
+    *,
+    body: bytes = b"{}",
+    content_type: str | None = None,
+    redelivered: bool = False,
+) -> Letter:
+    found: dict[str, Value] = {"x-death": [death()], **(headers or {})}
+    return raw_letter(encode(View(headers=found, content_type=content_type)), body, redelivered=redelivered)
+
+
+def raw_letter(properties: bytes, body: bytes = b"{}", *, redelivered: bool = False) -> Letter:
+    return Letter(
+        source="orders.dlq", message=Message(properties, body), came_by=CAME_BY, redelivered=redelivered
+    )
+
+
+def returned(attempt: int, **more: Value) -> Letter:
+    return letter(
+        {names.ID: ID, names.ORIGIN_QUEUE: "orders", names.ATTEMPT: attempt, names.ORIGIN_EXCHANGE: "shop",
+         names.ORIGIN_ROUTING_KEY: "order.new", **more}
+    )  # fmt: skip
+
+
+def stamped(verdict: Verdict) -> tuple[Send, dict[str, Value]]:
+    """The way, and the headers of this letter alone."""
+    assert isinstance(verdict, Stamped)
+    return verdict.send, table.decode(verdict.entries)
+
+
+def fate_of(verdict: Verdict) -> Fate:
+    if isinstance(verdict, Stamped):
+        verdict = verdict.send
+    assert not isinstance(verdict, Later | Stamped)
+    assert isinstance(verdict.fate, Fate)
+    return verdict.fate
+
+
+async def settled(verdict: Verdict) -> Verdict:
+    return await verdict.verdict if isinstance(verdict, Later) else verdict
+
+
+# -- the ways a decision takes -----------------------------------------------------------------------------
+def test_a_retry_goes_into_the_level_of_its_delay_with_all_it_needs_to_come_back() -> None:
+    send, stamp = stamped(Desk(RETRIED).decide(letter()))
+    assert (send.exchange, send.routing_key) == ("", level_name(1_000))
+    assert (send.leg, send.deaths, send.anew) == (Leg.WAIT, Deaths.SET_ASIDE, False)
+    assert send.headers == {
+        names.ORIGIN_QUEUE: "orders",
+        names.ORIGIN_EXCHANGE: "shop",
+        names.ORIGIN_ROUTING_KEY: "order.new",
+        names.ATTEMPT: 1,
+        names.POLICY: "p",
+    }
+    assert stamp == {names.DUE_AT: NOW_MS + 1_000}
+    fate = fate_of(send)
+    assert (fate.kind, fate.source, fate.origin, fate.policy) == (Kind.DELAYED, "orders.dlq", "orders", "p")
+    assert (fate.reason, fate.cause, fate.delay_ms, fate.attempt) == ("rejected", "retries-left", 1_000, 1)
+
+
+def test_each_attempt_takes_its_level_and_the_last_one_parks() -> None:
+    desk = Desk(RETRIED)
+    found = [fate_of(desk.decide(returned(attempt))) for attempt in range(5)]
+    assert [(one.kind, one.delay_ms, one.attempt) for one in found] == [
+        (Kind.DELAYED, 1_000, 1),
+        (Kind.DELAYED, 5_000, 2),
+        (Kind.DELAYED, 5_000, 3),
+        (Kind.PARKED, None, 3),
+        (Kind.PARKED, None, 4),
+    ]
+
+
+def test_a_parked_letter_keeps_its_deaths_and_says_why_and_when() -> None:
+    send, stamp = stamped(Desk(RETRIED).decide(returned(3)))
+    assert (send.exchange, send.routing_key) == ("", PARKED)
+    assert (send.deaths, send.leg) == (Deaths.KEEP, Leg.PLAIN)
+    assert send.headers[names.CAUSE] == "retries-exhausted"
+    assert send.headers[names.WHY] == "all 3 retries are used up"
+    assert stamp == {names.PARKED_AT: NOW_MS}
+
+
+def test_what_a_policy_discards_is_dropped_and_what_it_leaves_stays() -> None:
+    discard, leave = replace(RETRIED, then=Then.DISCARD), replace(RETRIED, then=Then.LEAVE)
+    dropped = Desk(discard).decide(returned(3))
+    assert isinstance(dropped, Drop)
+    assert fate_of(dropped).kind is Kind.DISCARDED
+    left = Desk(leave, continuous=False).decide(returned(3))
+    assert isinstance(left, Leave)
+    assert fate_of(left).kind is Kind.LEFT
+    # a continuous watch would get it again at once
+    assert fate_of(Desk(leave).decide(returned(3))).kind is Kind.PARKED
+
+
+def test_a_copied_letter_is_a_new_one_with_its_own_parent() -> None:
+    desk = Desk(RETRIED)
+    copied: dict[str, Value] = {names.ORIGIN_QUEUE: "invoices", names.ATTEMPT: 3}
+    for identity in (ID, OTHER_ID, ID):
+        send, _ = stamped(desk.decide(letter({**copied, names.ID: identity})))
+        assert send.anew
+        assert send.headers[names.PARENT_ID] == identity
+        assert send.headers[names.ATTEMPT] == 1
+
+
+def test_an_id_that_is_none_makes_no_returned_letter_of_the_next_one() -> None:
+    for odd in (5, "", b"\xff", None, "x" * 300):
+        desk = Desk(RETRIED)
+        own: dict[str, Value] = {names.ORIGIN_QUEUE: "orders", names.ATTEMPT: 2}
+        fresh = fate_of(Desk(RETRIED).decide(letter({**own, names.ID: odd})))
+        first = fate_of(desk.decide(letter({**own, names.ID: odd})))
+        second = fate_of(desk.decide(letter({**own, names.ID: ID})))
+        assert first.attempt == fresh.attempt
+        assert second.attempt == 3, odd
+
+
+# -- remembering -------------------------------------------------------------------------------------------
+QUEUES: Final = st.sampled_from(("orders", "invoices", "orders.dlq", "deadletter.delay.1000"))
+REASON: Final = st.sampled_from(("rejected", "expired", "maxlen", "delivery_limit"))
+DEATH: Final[st.SearchStrategy[Value]] = st.builds(
+    lambda queue, reason, key, age_s: death(queue, reason, key=key, age_s=age_s),
+    QUEUES,
+    REASON,
+    st.sampled_from(("order.new", "order.old", "")),
+    st.sampled_from((0, 1, 60, 4_000)),
+)
+ODD: Final[st.SearchStrategy[Value]] = st.sampled_from((None, 0, 3, -1, "2", "", b"\xff", [1], {"a": 1}, 2.5))
+IDS: Final[st.SearchStrategy[Value]] = st.sampled_from((ID, OTHER_ID, ID, OTHER_ID, "", 7, b"\xff", None))
+HEADERS: Final = st.fixed_dictionaries(
+    {"x-death": st.lists(DEATH, min_size=1, max_size=3) | st.just([]) | ODD},
+    optional={
+        names.ID: IDS,
+        names.ORIGIN_QUEUE: st.sampled_from(("orders", "invoices", "")) | ODD,
+        names.ORIGIN_EXCHANGE: st.sampled_from(("shop", "other")) | ODD,
+        names.ORIGIN_ROUTING_KEY: st.sampled_from(("order.new", "order.other")) | ODD,
+        names.ATTEMPT: st.integers(0, 5) | ODD,
+        names.DEATHS: st.lists(DEATH, max_size=2) | ODD,
+        "x-first-death-queue": QUEUES,
+        "x-first-death-reason": REASON,
+        "tenant": st.sampled_from(("gold-1", "silver")) | ODD,
+        "x-retry-count": st.integers(0, 5) | ODD,
+        "x-exception-message": st.sampled_from(("boom", "bang")),
+        names.ERROR_TYPE: st.sampled_from(("TimeoutError", "ValueError")),
+        "noise": ODD,
+    },
+)
+VARIED: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        names.ID: IDS,
+        names.ATTEMPT: st.integers(0, 5),
+        "tenant": st.sampled_from(("gold-1", "silver")),
+        "x-exception-message": st.sampled_from(("boom", "bang")),
+        names.ERROR_TYPE: st.sampled_from(("TimeoutError", "ValueError")),
+        "noise": ODD,
+    },
+)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[Letter]:
+    """Letters that differ in few things, or in nothing that matters."""
+    base = draw(HEADERS)
+    content_types = st.sampled_from((None, None, "application/json", "text/plain; charset=utf-8"))
+    return [
+        raw_letter(encode(View(headers={**base, **varied}, content_type=draw(content_types))))
+        for varied in draw(st.lists(VARIED, min_size=1, max_size=8))
+    ]
+
+
+BACKOFFS: Final[st.SearchStrategy[Backoff]] = st.sampled_from(
+    (
+        Fixed(delays_ms=(1_000, 2_000)),
+        Fixed(delays_ms=(1_000,), jitter=0.5),
+        Exponential(first_ms=1_000, jitter=0.3, cap_ms=60_000),
+    )
+)
+MATCHES: Final = st.builds(
+    Match,
+    queue=st.sampled_from((None, None, "orders", "o*")),
+    routing_key=st.sampled_from((None, None, "order.new", "order.#")),
+    reasons=st.sampled_from((frozenset[str](), frozenset({"rejected", "expired"}))),
+    headers=st.sampled_from(
+        ((), (), (HeaderMatch(header="tenant", value="gold-*"),), (HeaderMatch(header=names.ID),))
+    ),
+    content_type=st.sampled_from((None, None, "application/json", "text/*")),
+    error_types=st.sampled_from(((), (), (), ("TimeoutError",))),
+)
+RULES: Final = st.builds(
+    Policy,
+    name=st.just("unnamed"),
+    match=MATCHES,
+    retries=st.integers(0, 4),
+    backoff=BACKOFFS,
+    then=st.sampled_from(Then),
+    count_by=st.sampled_from(
+        (OwnAttempt(), NamedHeader(header="x-retry-count"), FirstEntry(), ByReason(reason="rejected"))
+    ),
+    errors=st.sampled_from(((), (), (ErrorRule(error_types=("ValueError",), retries=1),))),
+    deadline_ms=st.sampled_from((None, None, None, 3_600_000)),
+)
+DICE: Final = st.sampled_from((0.0, 0.4, 0.99))
+
+
+def told(verdict: Verdict) -> dict[str, Any]:
+    """All that a verdict says, fates by their content."""
+    said: dict[str, Any] = {"verdict": type(verdict).__name__}
+    if isinstance(verdict, Stamped):
+        said["entries"] = verdict.entries
+        verdict = verdict.send
+    if isinstance(verdict, Send):
+        said |= {
+            name: getattr(verdict, name)
+            for name in ("exchange", "routing_key", "deaths", "leg", "anew", "headers")
+        }
+    fate = fate_of(verdict)
+    return said | {name: getattr(fate, name) for name in Fate.__slots__}
+
+
+@given(
+    st.lists(RULES, max_size=3),
+    alike(),
+    DICE,
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_what_is_remembered_is_what_would_be_decided(
+    rules: list[Policy], letters: list[Letter], dice: float, continuous: bool, old_broker: bool
+) -> None:
+    named = [replace(rule, name=f"p{number}") for number, rule in enumerate(rules)]
+    policies = Policies(rules=tuple(named), default=Policy(name="default", retries=2))
+
+    def desk() -> Desk:
+        return Desk(
+            *named,
+            default=policies.default,
+            dice=lambda: dice,
+            continuous=continuous,
+            old_broker=old_broker,
+        )
+
+    remembering = desk()
+    for one in letters + letters:
+        verdict = remembering.decide(one)
+        assert told(verdict) == told(desk().decide(one))
+        view = view_letter(
+            one.headers,
+            broker_keeps_client_deaths=old_broker,
+            content_type=one.view.content_type,
+            body=one.body,
+        )
+        decision = deciding.decide(
+            view,
+            policies,
+            now=NOW,
+            dice=dice,
+            circumstances=Circumstances(continuous=continuous, sees_room=True),
+        )
+        assert agrees(verdict, decision), (told(verdict), decision)
+
+
+def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
+    fate = fate_of(verdict)
+    if (fate.policy, fate.cause, fate.attempt) != (decision.policy, decision.cause.value, decision.attempt):
+        return False
+    match decision:
+        case Retry():
+            send, stamp = stamped(verdict)
+            carried = send.headers
+            return (
+                (fate.kind, fate.delay_ms) == (Kind.DELAYED, decision.delay_ms)
+                and send.routing_key == level_name(decision.delay_ms)
+                and stamp == {names.DUE_AT: NOW_MS + decision.delay_ms}
+                and carried[names.ORIGIN_QUEUE] == decision.origin.queue
+                and carried[names.ORIGIN_ROUTING_KEY] == (decision.origin.routing_key or "")
+                and carried[names.ATTEMPT] == decision.attempt
+                and send.anew == isinstance(decision.provenance, Copied)
+            )
+        case Park():
+            send, _ = stamped(verdict)
+            return fate.kind is Kind.PARKED and send.headers[names.WHY] == decision.why[:500]
+        case deciding.Leave():
+            return isinstance(verdict, Leave) and fate.kind is Kind.LEFT
+        case Discard():
+            return isinstance(verdict, Drop) and fate.kind is Kind.DISCARDED
+
+
+def test_jitter_chooses_anew_for_each_letter_although_the_decision_is_remembered() -> None:
+    thrown = [n / 10 for n in range(10)] * 3
+    jittered = Policy(name="j", retries=3, backoff=Fixed(delays_ms=(10_000,), jitter=0.5))
+    choices = jittered.treatments[-1].schedule.choices_ms(0)
+    assert len(choices) == 3
+    desk = Desk(jittered, dice=iter([*thrown, *thrown]).__next__)
+    found = {fate_of(desk.decide(letter())).delay_ms for _ in range(15)}
+    assert found == set(choices)
+
+
+def test_with_a_deadline_the_delay_that_was_weighed_is_the_one_that_is_taken() -> None:
+    jittered = Policy(name="j", retries=3, backoff=Fixed(delays_ms=(10_000,), jitter=0.5), deadline_ms=70_000)
+    shortest = jittered.treatments[-1].schedule.choices_ms(0)[0]
+    # Sixty seconds old: only the shortest of the three delays ends before the deadline.
+    desk = Desk(jittered, dice=iter([0.0, 0.99, 0.99]).__next__)
+    assert fate_of(desk.decide(letter())).delay_ms == shortest
+    assert fate_of(desk.decide(letter())).cause == "deadline-passed"
+
+
+def test_the_error_of_one_letter_is_not_written_on_the_next() -> None:
+    timeout, value = ({names.ERROR_TYPE: name} for name in ("TimeoutError", "ValueError"))
+    plain = Desk(RETRIED)
+    groups = [stamped(plain.decide(letter(found)))[0].headers.get(names.GROUP) for found in (timeout, value)]
+    assert groups == [None, None]  # nobody looks at errors
+    caring = replace(RETRIED, errors=(ErrorRule(error_types=("ValueError",), retries=9),))
+    desk = Desk(caring)
+    groups = [stamped(desk.decide(letter(found)))[0].headers.get(names.GROUP) for found in (timeout, value)]
+    assert groups == ["TimeoutError", "ValueError"]
+
+
+def test_when_the_shape_changes_what_was_remembered_is_forgotten() -> None:
+    homes: dict[str, str] = {}
+    desk = Desk(RETRIED, home_of=homes.get)
+    assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
+    homes["orders"] = "other.dlq"
+    assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
+    desk.sorter.forget()
+    assert fate_of(desk.decide(letter())).kind is Kind.PARKED
+
+
+def test_only_so_many_kinds_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sorting, "KNOWN_MAX", 3)
+    desk = Desk(RETRIED)
+    for number in range(10):
+        key = f"order.{number}"
+        send, _ = stamped(desk.decide(letter({"x-death": [death(key=key)]})))
+        assert send.headers[names.ORIGIN_ROUTING_KEY] == key
+        assert len(desk.sorter._known) <= 3
+
+
+# -- a fanout that copies ----------------------------------------------------------------------------------
+def test_a_copy_by_a_fanout_is_parked_and_the_finding_named() -> None:
+    desk = Desk(RETRIED, home_of={"orders": "billing.dlq"}.get)
+    send, _ = stamped(desk.decide(letter()))
+    assert fate_of(send).kind is Kind.PARKED
+    assert send.headers[names.CAUSE] == "copied-by-fanout"
+    assert "'billing.dlq'" in str(send.headers[names.WHY])
+    (found,) = [event for event in desk.events if isinstance(event, FindingNamed)]
+    assert (found.rule, found.subject) == ("shared-dlx-fanout", "orders")
+
+
+def test_the_queue_that_is_its_home_sends_it_back() -> None:
+    desk = Desk(RETRIED, home_of={"orders": "orders.dlq"}.get)
+    assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
+    assert not desk.events
+
+
+# -- what cannot be read or decided ------------------------------------------------------------------------
+@pytest.mark.parametrize("raw", [b"", b"\x20\x00", b"\x20\x00\x00\x00\x00\x09\x01aS\xff\xff\xff\xff"])
+@pytest.mark.parametrize("shape", [Shape.RETURN, Shape.LEVELS])
+def test_an_unreadable_letter_is_wrapped_and_parked(raw: bytes, shape: Shape) -> None:
+    wrapped = Desk(RETRIED, shape=shape, numbered_ms=(1_000,)).decide(raw_letter(raw))
+    assert isinstance(wrapped, Wrap)
+    place = ("", PARKED) if shape is Shape.RETURN else ("dlq-exchange", "dlq-routing-key")
+    assert (wrapped.exchange, wrapped.routing_key) == place
+    assert wrapped.cause == "unreadable"
+    assert wrapped.at_ms == NOW_MS
+    assert fate_of(wrapped).kind is Kind.PARKED
+
+
+def test_a_decision_that_fails_parks_the_letter_with_the_reason() -> None:
+    def broken() -> float:
+        raise ZeroDivisionError("the dice are gone")
+
+    send, stamp = stamped(Desk(RETRIED, dice=broken).decide(letter()))
+    assert fate_of(send).kind is Kind.PARKED
+    assert send.headers[names.CAUSE] == "decision-failed"
+    assert "ZeroDivisionError: the dice are gone" in str(send.headers[names.WHY])
+    assert stamp == {names.PARKED_AT: NOW_MS}
+
+
+def test_a_letter_without_a_death_is_parked_because_nobody_knows_its_origin() -> None:
+    send, _ = stamped(Desk(RETRIED).decide(raw_letter(encode(View(headers={"a": 1})))))
+    assert send.headers[names.CAUSE] == "origin-unknown"
+    assert fate_of(send).kind is Kind.PARKED
+
+
+def test_a_claim_that_nobody_confirms_is_parked() -> None:
+    claimed = encode(View(headers={names.ORIGIN_QUEUE: "orders"}))
+    assert fate_of(Desk(RETRIED).decide(raw_letter(claimed))).cause == "origin-claimed"
+
+
+# -- body conditions ---------------------------------------------------------------------------------------
+@asynccontextmanager
+async def asking() -> AsyncIterator[Asker]:
+    async with Conditions() as conditions:
+        yield Asker(conditions)
+
+
+BIG: Final = Policy(
+    name="big", match=Match(body=JqCondition(program=".total > 100")), retries=3, backoff=RETRIED.backoff
+)
+
+
+async def test_a_body_condition_is_asked_for_each_letter() -> None:
+    async with asking() as asker:
+        desk = Desk(BIG, asker=asker)
+        bodies = [b'{"total": 5}', b'{"total": 500}', b"no json", b'{"total": 501}']
+        verdicts = [desk.decide(letter(body=body)) for body in bodies]
+        assert all(isinstance(verdict, Later) for verdict in verdicts)
+        found = [fate_of(await settled(verdict)) for verdict in verdicts]
+    assert [(one.policy, one.kind) for one in found] == [
+        ("default", Kind.PARKED),
+        ("big", Kind.DELAYED),
+        ("default", Kind.PARKED),
+        ("big", Kind.DELAYED),
+    ]
+
+
+async def test_what_fails_after_the_answer_parks_the_letter_too() -> None:
+    def broken() -> float:
+        raise ZeroDivisionError("the dice are gone")
+
+    async with asking() as asker:
+        verdict = await settled(Desk(BIG, asker=asker, dice=broken).decide(letter(body=b'{"total": 500}')))
+    assert fate_of(verdict).cause == "decision-failed"
+
+
+async def test_with_nobody_to_ask_the_letter_stays_where_it_is() -> None:
+    class Nobody(Conditions):
+        async def answer(self, questions: Sequence[Question]) -> list[Mapping[JqCondition, Answer]]:
+            raise JqUnavailable(f"nobody answers {len(questions)} questions")
+
+    verdict = Desk(BIG, asker=Asker(Nobody())).decide(letter(body=b'{"total": 500}'))
+    assert isinstance(verdict, Later)
+    with pytest.raises(JqUnavailable):
+        await verdict.verdict
+
+
+# -- numbered levels ---------------------------------------------------------------------------------------
+def test_numbered_levels_take_the_key_of_the_letter_and_the_number_of_the_retry() -> None:
+    desk = Desk(replace(RETRIED, retries=5), shape=Shape.LEVELS, numbered_ms=(10_000, 15_000, 20_000))
+    found = [stamped(desk.decide(returned(attempt))) for attempt in range(5)]
+    assert {send.exchange for send, _ in found} == {"route-delay"}
+    assert [send.routing_key for send, _ in found] == [
+        f"binding.order.new.{level}" for level in (1, 2, 3, 3, 3)
+    ]
+    assert [stamp[names.DUE_AT] for _, stamp in found] == [
+        NOW_MS + ms for ms in (10_000, 15_000, 20_000, 20_000, 20_000)
+    ]
+    parked, _ = stamped(desk.decide(returned(5)))
+    assert (parked.exchange, parked.routing_key) == ("dlq-exchange", "dlq-routing-key")
+
+
+# -- sweeps ------------------------------------------------------------------------------------------------
+def test_a_sweep_sends_straight_home_with_the_deaths_set_aside() -> None:
+    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    send = desk.decide(letter())
+    assert isinstance(send, Send)
+    assert (send.exchange, send.routing_key) == ("deadletter.return.orders", "order.new")
+    assert (send.deaths, send.leg) == (Deaths.SET_ASIDE, Leg.HOME)
+    assert send.headers[names.ATTEMPT] == 1
+    assert (fate_of(send).kind, fate_of(send).reason) == (Kind.RELEASED, "rejected")
+
+
+def test_a_sweep_leaves_what_a_gate_keeps() -> None:
+    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    desk.gates.observe("orders", OriginState(exists=True, consumers=0, ready=0))
+    left = desk.decide(letter())
+    assert isinstance(left, Leave)
+    fate = fate_of(left)
+    assert (fate.kind, fate.origin, fate.cause, fate.reason) == (Kind.LEFT, "orders", "orders", "rejected")
+
+
+async def test_a_sweep_looks_for_a_way_it_does_not_know_and_parks_where_there_is_none() -> None:
+    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    desk.ways.hidden.add("orders")
+    assert fate_of(await settled(desk.decide(letter()))).kind is Kind.RELEASED
+    assert desk.ways.asked == [("orders", False)]
+    desk.ways.homes.clear()
+    parked = await settled(desk.decide(letter()))
+    assert (fate_of(parked).kind, fate_of(parked).cause) == (Kind.PARKED, "origin-missing")
+
+
+async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parked() -> None:
+    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    first = desk.decide(letter())
+    assert isinstance(first, Send)
+    second = await settled(desk.sorter.again(letter(), first, Setback.UNROUTABLE, "unroutable"))
+    assert isinstance(second, Send)
+    assert second.headers == first.headers
+    assert desk.ways.asked == [("orders", True)]
+    third = await settled(desk.sorter.again(letter(), second, Setback.UNROUTABLE, "unroutable"))
+    assert fate_of(third).cause == "origin-missing"
+
+
+def test_a_swept_letter_that_its_origin_refuses_is_left() -> None:
+    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    first = desk.decide(letter())
+    assert isinstance(first, Send)
+    left = desk.sorter.again(letter(), first, Setback.REFUSED, "refused")
+    assert isinstance(left, Leave)
+    assert (fate_of(left).kind, fate_of(left).cause) == (Kind.LEFT, "full")
+    assert isinstance(desk.decide(letter()), Leave)  # and so is the next: the origin is full
+
+
+# -- second thoughts ---------------------------------------------------------------------------------------
+async def test_a_level_that_is_gone_is_declared_again_and_the_letter_sent_again() -> None:
+    desk = Desk(RETRIED)
+    send, _ = stamped(desk.decide(letter()))
+    again = await settled(desk.sorter.again(letter(), send, Setback.UNROUTABLE, "unroutable"))
+    assert desk.ways.repairs == 1
+    assert stamped(again) == (send, {names.DUE_AT: NOW_MS + 1_000})
+
+
+async def test_what_a_level_refuses_is_sent_once_more_after_a_moment() -> None:
+    desk = Desk(RETRIED)
+    send, _ = stamped(desk.decide(letter()))
+    later = desk.sorter.again(letter(), send, Setback.REFUSED, "refused")
+    assert isinstance(later, Later)
+    assert not later.verdict.done()
+    assert stamped(await settled(later)) == (send, {names.DUE_AT: NOW_MS + 1_000})
+    parked, _ = stamped(desk.decide(returned(3)))
+    again = await settled(desk.sorter.again(letter(), parked, Setback.REFUSED, "refused"))
+    assert stamped(again) == (parked, {names.PARKED_AT: NOW_MS})
+
+
+def test_what_cannot_travel_is_wrapped() -> None:
+    desk = Desk(RETRIED)
+    send, _ = stamped(desk.decide(letter()))
+    wrapped = desk.sorter.again(letter(), send, Setback.UNFIT, "its headers do not fit")
+    assert isinstance(wrapped, Wrap)
+    assert wrapped.why == "its headers do not fit"
+
+
+# -- what the guards and the log hear ----------------------------------------------------------------------
+def test_the_guards_hear_of_each_letter_that_died_again_and_of_no_other() -> None:
+    desk = Desk(RETRIED, guards=replace(NO_BREAKER, copies=2))
+    for number in range(10):
+        desk.decide(letter({"noise": number}))
+    desk.decide(returned(1))
+    desk.decide(returned(1))
+    assert not desk.gates.states()
+    desk.decide(returned(1))  # the third with one id and attempt is one too many
+    assert [key for key, *_ in desk.gates.states()] == ["orders"]
+
+
+def test_each_decision_is_told_when_somebody_asked_for_it() -> None:
+    desk = Desk(RETRIED, each=True)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    desk.decide(returned(1, traceparent=trace))
+    desk.decide(returned(3))
+    found = [event for event in desk.events if isinstance(event, Decided)]
+    assert [(one.letter_id, one.fate.kind, one.traceparent) for one in found] == [
+        (ID, Kind.DELAYED, trace),
+        (ID, Kind.PARKED, None),
+    ]
+    assert found[1].why == "all 3 retries are used up"
+
+
+def test_nothing_is_told_otherwise() -> None:
+    desk = Desk(RETRIED)
+    desk.decide(letter())
+    assert not desk.events
