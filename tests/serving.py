@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,6 +149,8 @@ class Application:
         self._channel: Channel | None = None
         self._changed = asyncio.Event()
         self.seen: Counter[tuple[str, bytes]] = Counter()
+        self.handled: dict[str, set[bytes]] = defaultdict(set)
+        """By queue, the bodies that were acked."""
         self.deliveries: list[tuple[str, Delivery, float]] = []
         """Queue, delivery, time of day; kept when `keep` was asked for."""
 
@@ -202,6 +204,7 @@ class Application:
             if keep:
                 self.deliveries.append((queue, delivery, time.time()))
             if succeeds(delivery, self.seen[key]):
+                self.handled[queue].add(delivery.message.body)
                 channel.ack(delivery.tag)
             else:
                 channel.reject(delivery.tag, requeue=False)

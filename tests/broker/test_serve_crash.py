@@ -10,8 +10,10 @@ import random
 import sqlite3
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.brokers import Vhost, call
@@ -31,17 +33,15 @@ require_consumers = false
 [guards.breaker]
 enabled = false
 """
+PUBLISH = b"\x00\x3c\x00\x28"
+"""How the method basic.publish begins in a frame, after the frame's head."""
+FRAME_HEAD_BYTES = 7
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
 
 
 def policy(retries: int, *delays: str) -> str:
     listed = ", ".join(f'"{delay}"' for delay in delays)
     return f'[default_policy]\nretries = {retries}\nbackoff = {{ kind = "fixed", delays = [{listed}] }}\n'
-
-
-def serve_table(one: str, **more: str) -> str:
-    lines = "".join(f"{key} = {value}\n" for key, value in more.items())
-    return f"[serve]\n{one}\n{lines}"
 
 
 def bodies(made: list[Message]) -> set[bytes]:
@@ -75,34 +75,50 @@ async def until_depth(app: Application, queue: str, least: int, most: int | None
 
 
 # -- kill -9 -------------------------------------------------------------------------------------------------
-async def test_killed_forty_times_with_a_thousand_letters_in_hand(vhost: Vhost, tmp_path: Path) -> None:
-    """A quorum DLQ that somebody declared with defaults: RabbitMQ 4 destroys after 20 lost deliveries.
+class DeafPlug(Plug):
+    """Whatever is published through it never arrives: so all letters that were taken stay in hand."""
 
-    An alarm of the broker keeps every publish waiting, so each time all of them are in hand.
-    """
+    async def _pump(self, direction: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        deaf = False
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                if direction == "sent" and not deaf and (at := data.find(PUBLISH)) >= 0:
+                    deaf = True
+                    sink.write(data[: at - FRAME_HEAD_BYTES])
+                if not deaf:
+                    sink.write(data)
+                    await sink.drain()
+        self._lines.discard(sink)
+        sink.close()
+
+
+def plugged_in(vhost: Vhost, plug: Plug) -> Vhost:
+    """The same vhost, its AMQP through the plug."""
+    parts = urlsplit(vhost.broker.url)
+    url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{plug.address.port}")).geturl()
+    return replace(vhost, broker=replace(vhost.broker, url=url))
+
+
+async def test_killed_forty_times_with_a_thousand_letters_in_hand(vhost: Vhost, tmp_path: Path) -> None:
+    """A quorum DLQ that somebody declared with defaults: RabbitMQ 4 destroys after 20 lost deliveries."""
     made = letters("n", 1000)
-    broker = vhost.broker
-    async with Application(vhost.url) as app:
+    settings = policy(5, "500ms") + WATCH + UNGUARDED
+    (address,) = parse_addresses(vhost.url)
+    async with DeafPlug(address) as plug, Application(vhost.url) as app:
         await app.with_dlq("orders")
         await fill_dlq(app, "orders", made)
-        with served(vhost, tmp_path, policy(5, "500ms") + WATCH + UNGUARDED, start=False) as (one,):
-            one.write(_prefetch_1000(one) + policy(5, "500ms") + WATCH + UNGUARDED)
-            # What is ours is declared before the alarm, and taken away from nobody.
-            await asyncio.to_thread(broker.rabbitmqctl, "set_vm_memory_high_watermark", "0.00001")
-            try:
-                for _ in range(40):
-                    one.start(ready=False)
-                    await until_depth(app, "orders.dlq", 0, 0)  # all of them are in its hands
-                    one.kill()
-                    await until_depth(app, "orders.dlq", 1)
-            finally:
-                await asyncio.to_thread(broker.rabbitmqctl, "set_vm_memory_high_watermark", "0.4")
-            await until_depth(app, "orders.dlq", 1000)
+        with served(plugged_in(vhost, plug), tmp_path, settings, start=False) as (one,):
+            one.write(_prefetch_1000(one) + settings)
+            for _ in range(40):
+                one.start(ready=False)
+                await until_depth(app, "orders.dlq", 0, 0)  # all of them are in its hands
+                one.kill()
+                await until_depth(app, "orders.dlq", 1000)
+        with served(vhost, tmp_path, settings):
             await app.consume("orders", lambda _d, _times: True, keep=True)
-            await asyncio.to_thread(one.start)
-            await app.until(lambda: len(app.seen) == 1000, 60, "all of them at home")
-        assert {body for _, body in app.seen} == bodies(made)
-        assert all(len(ids) == 1 for ids in ids_seen(app).values())
+            await app.until(lambda: len(_done(app, 1)) == 1000, 60, "all of them at home")
+        _check_home(app, made, returns=1)
+        assert set(app.seen.values()) == {1}
 
 
 def _prefetch_1000(one: Served) -> str:
@@ -217,11 +233,11 @@ async def test_the_line_is_cut_again_and_again(vhost: Vhost, tmp_path: Path) -> 
     made = letters("n", 4000)
     (address,) = parse_addresses(vhost.url)
     async with Plug(address) as plug, Application(vhost.url) as app:
-        url = vhost.broker.url.replace(f":{address.port}", f":{plug.address.port}")
-        plugged = replace(vhost, broker=replace(vhost.broker, url=url))
         await app.with_dlq("orders")
         await app.consume("orders", lambda d, _times: _attempt(d) >= 1, keep=True)
-        with served(plugged, tmp_path, policy(5, "500ms") + WATCH + UNGUARDED, start=False) as (one,):
+        with served(
+            plugged_in(vhost, plug), tmp_path, policy(5, "500ms") + WATCH + UNGUARDED, start=False
+        ) as (one,):
             await asyncio.to_thread(one.start)
             for number in range(8):
                 await app.publish("", "orders", made[number * 500 : (number + 1) * 500])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -253,46 +253,52 @@ DEATH: Final[st.SearchStrategy[Value]] = st.builds(
     st.sampled_from((0, 1, 60, 4_000)),
 )
 ODD: Final[st.SearchStrategy[Value]] = st.sampled_from((None, 0, 3, -1, "2", "", b"\xff", [1], {"a": 1}, 2.5))
-IDS: Final[st.SearchStrategy[Value]] = st.sampled_from((ID, OTHER_ID, ID, OTHER_ID, "", 7, b"\xff", None))
-HEADERS: Final = st.fixed_dictionaries(
-    {"x-death": st.lists(DEATH, min_size=1, max_size=3) | st.just([]) | ODD},
-    optional={
-        names.ID: IDS,
-        names.ORIGIN_QUEUE: st.sampled_from(("orders", "invoices", "")) | ODD,
-        names.ORIGIN_EXCHANGE: st.sampled_from(("shop", "other")) | ODD,
-        names.ORIGIN_ROUTING_KEY: st.sampled_from(("order.new", "order.other")) | ODD,
-        names.ATTEMPT: st.integers(0, 5) | ODD,
-        names.DEATHS: st.lists(DEATH, max_size=2) | ODD,
-        "x-first-death-queue": QUEUES,
-        "x-first-death-reason": REASON,
-        "tenant": st.sampled_from(("gold-1", "silver")) | ODD,
-        "x-retry-count": st.integers(0, 5) | ODD,
-        "x-exception-message": st.sampled_from(("boom", "bang")),
-        names.ERROR_TYPE: st.sampled_from(("TimeoutError", "ValueError")),
-        "noise": ODD,
-    },
+CHOICES: Final[dict[str, st.SearchStrategy[Value]]] = {
+    "x-death": st.one_of(
+        st.lists(DEATH, min_size=1, max_size=1), st.lists(DEATH, min_size=2, max_size=3), ODD
+    ),
+    names.ID: st.sampled_from((ID, OTHER_ID, "", 7, b"\xff", None)),
+    names.ORIGIN_QUEUE: st.sampled_from(("orders", "orders", "invoices", "")) | ODD,
+    names.ORIGIN_EXCHANGE: st.sampled_from(("shop", "other")) | ODD,
+    names.ORIGIN_ROUTING_KEY: st.sampled_from(("order.new", "order.other")) | ODD,
+    names.ATTEMPT: st.integers(0, 5) | ODD,
+    names.DEATHS: st.lists(DEATH, min_size=1, max_size=2) | ODD,
+    "x-first-death-queue": QUEUES,
+    "x-first-death-reason": REASON,
+    "tenant": st.sampled_from(("gold-1", "silver")) | ODD,
+    "x-retry-count": st.integers(0, 5) | ODD,
+    "x-exception-message": st.sampled_from(("boom", "bang")),
+    names.ERROR_TYPE: st.sampled_from(("TimeoutError", "ValueError")),
+    "noise": ODD,
+}
+SOUND: Final[dict[str, Value]] = {
+    "x-death": [death()],
+    names.ID: ID,
+    names.ORIGIN_QUEUE: "orders",
+    names.ORIGIN_EXCHANGE: "shop",
+    names.ORIGIN_ROUTING_KEY: "order.new",
+    names.ATTEMPT: 1,
+}
+CHANGE: Final = st.sampled_from(sorted(CHOICES)).flatmap(
+    lambda name: st.tuples(st.just(name), CHOICES[name] | st.just(...))
 )
-VARIED: Final = st.fixed_dictionaries(
-    {},
-    optional={
-        names.ID: IDS,
-        names.ATTEMPT: st.integers(0, 5),
-        "tenant": st.sampled_from(("gold-1", "silver")),
-        "x-exception-message": st.sampled_from(("boom", "bang")),
-        names.ERROR_TYPE: st.sampled_from(("TimeoutError", "ValueError")),
-        "noise": ODD,
-    },
-)
+"""Another value for one header; an ellipsis takes it off."""
+
+
+def changed(headers: Mapping[str, Value], changes: Iterable[tuple[str, Any]]) -> dict[str, Value]:
+    return {name: value for name, value in {**headers, **dict(changes)}.items() if value is not ...}
 
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[Letter]:
-    """Letters that differ in few things, or in nothing that matters."""
-    base = draw(HEADERS)
+    """A sound letter or one with a few oddities, and others that differ from it in one thing or two."""
+    fresh, copied = {"x-death": SOUND["x-death"]}, {**SOUND, names.ORIGIN_QUEUE: "invoices"}
+    base = changed(draw(st.sampled_from((SOUND, fresh, copied))), draw(st.lists(CHANGE, max_size=2)))
     content_types = st.sampled_from((None, None, "application/json", "text/plain; charset=utf-8"))
+    variants = draw(st.lists(st.lists(CHANGE, max_size=2), min_size=1, max_size=10))
     return [
-        raw_letter(encode(View(headers={**base, **varied}, content_type=draw(content_types))))
-        for varied in draw(st.lists(VARIED, min_size=1, max_size=8))
+        raw_letter(encode(View(headers=changed(base, changes), content_type=draw(content_types))))
+        for changes in ([], *variants)
     ]
 
 
@@ -303,29 +309,35 @@ BACKOFFS: Final[st.SearchStrategy[Backoff]] = st.sampled_from(
         Exponential(first_ms=1_000, jitter=0.3, cap_ms=60_000),
     )
 )
-MATCHES: Final = st.builds(
-    Match,
-    queue=st.sampled_from((None, None, "orders", "o*")),
-    routing_key=st.sampled_from((None, None, "order.new", "order.#")),
-    reasons=st.sampled_from((frozenset[str](), frozenset({"rejected", "expired"}))),
-    headers=st.sampled_from(
-        ((), (), (HeaderMatch(header="tenant", value="gold-*"),), (HeaderMatch(header=names.ID),))
-    ),
-    content_type=st.sampled_from((None, None, "application/json", "text/*")),
-    error_types=st.sampled_from(((), (), (), ("TimeoutError",))),
+CONDITIONS: Final[tuple[Match, ...]] = (
+    Match(),
+    Match(queue="orders"),
+    Match(queue="in*"),
+    Match(routing_key="order.new"),
+    Match(reasons=frozenset({"rejected", "expired"})),
+    Match(headers=(HeaderMatch(header="tenant", value="gold-*"),)),
+    Match(content_type="application/json"),
+    Match(error_types=("TimeoutError",)),
+    Match(queue="o*", routing_key="order.#", content_type="text/*"),
 )
 RULES: Final = st.builds(
     Policy,
     name=st.just("unnamed"),
-    match=MATCHES,
-    retries=st.integers(0, 4),
+    match=st.sampled_from(CONDITIONS),
+    retries=st.sampled_from((3, 4, 0)),
     backoff=BACKOFFS,
     then=st.sampled_from(Then),
     count_by=st.sampled_from(
-        (OwnAttempt(), NamedHeader(header="x-retry-count"), FirstEntry(), ByReason(reason="rejected"))
+        (
+            OwnAttempt(),
+            OwnAttempt(),
+            NamedHeader(header="x-retry-count"),
+            FirstEntry(),
+            ByReason(reason="rejected"),
+        )
     ),
-    errors=st.sampled_from(((), (), (ErrorRule(error_types=("ValueError",), retries=1),))),
-    deadline_ms=st.sampled_from((None, None, None, 3_600_000)),
+    errors=st.sampled_from(((), (), (), (ErrorRule(error_types=("ValueError",), retries=1),))),
+    deadline_ms=st.sampled_from((None, None, None, None, 3_600_000)),
 )
 DICE: Final = st.sampled_from((0.0, 0.4, 0.99))
 
@@ -412,6 +424,39 @@ def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
             return isinstance(verdict, Leave) and fate.kind is Kind.LEFT
         case Discard():
             return isinstance(verdict, Drop) and fate.kind is Kind.DISCARDED
+
+
+TENANT: Final = replace(RETRIED, match=Match(headers=(HeaderMatch(header="tenant", value="gold-*"),)))
+COUNTED: Final = replace(RETRIED, count_by=NamedHeader(header="x-retry-count"))
+TWO_QUEUES: Final[Value] = [death("orders.dlq", "expired"), death("orders")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "header", "one", "other", "base"),
+    [
+        (TENANT, "tenant", "gold-1", "silver", {}),
+        (COUNTED, "x-retry-count", 0, 3, {}),
+        (RETRIED, names.ATTEMPT, 1, 2, {}),
+        (RETRIED, names.ORIGIN_QUEUE, "orders", "invoices", {}),
+        (RETRIED, names.ORIGIN_EXCHANGE, "shop", "other", {}),
+        (RETRIED, names.ORIGIN_ROUTING_KEY, "order.new", "order.other", {}),
+        (RETRIED, "x-death", [death()], [death(key="order.other")], {names.ID: None}),
+        (RETRIED, "x-death", [death()], [death(reason="maxlen")], {}),
+        (RETRIED, "x-first-death-queue", "orders", "orders.dlq",
+         {"x-death": TWO_QUEUES, "x-first-death-reason": "expired", names.ID: None}),
+        (RETRIED, "x-first-death-reason", "expired", "rejected",
+         {"x-death": TWO_QUEUES, "x-first-death-queue": "orders.dlq", names.ID: None}),
+        (RETRIED, names.DEATHS, TWO_QUEUES, [death()], {"x-death": TWO_QUEUES}),
+    ],
+)  # fmt: skip
+def test_letters_that_differ_where_it_matters_are_not_taken_for_each_other(
+    policy: Policy, header: str, one: Value, other: Value, base: dict[str, Value]
+) -> None:
+    first, second = (letter({**SOUND, **base, header: value}) for value in (one, other))
+    apart = [told(Desk(policy, old_broker=True).decide(found)) for found in (first, second)]
+    assert apart[0] != apart[1]
+    desk = Desk(policy, old_broker=True)
+    assert [told(desk.decide(found)) for found in (first, second)] == apart
 
 
 def test_jitter_chooses_anew_for_each_letter_although_the_decision_is_remembered() -> None:

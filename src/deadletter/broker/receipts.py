@@ -81,6 +81,11 @@ class Receipts:
         """It stays in the source."""
         self._held.add(tag)
 
+    def let_go(self, tag: int) -> None:
+        """It was rejected by itself: the broker knows this tag no more."""
+        self._single.add(tag)
+        self.acked += 1
+
     def due(self, *, most: int | None = None, at_once: bool = False) -> list[Ack]:
         """What to ack now; at most `most` deliveries in all, None for any number.
 

@@ -68,7 +68,13 @@ ERROR_MESSAGE: Final = "deadletter-error-message"
 ERROR_STACK: Final = "deadletter-error-stack"
 ERROR_HOST: Final = "deadletter-error-host"
 ERROR_AT: Final = "deadletter-error-at"
-"""Why it failed, as the consumer library writes it."""
+ERROR_FIRST_AT: Final = "deadletter-error-first-at"
+ERROR_SERVICE: Final = "deadletter-error-service"
+ERROR_RELEASE: Final = "deadletter-error-release"
+"""Why it failed, as the consumer library writes it: the last failure, and when the first one was."""
+DELIVERIES: Final = "deadletter-deliveries"
+"""How often a consumer was given this letter and died before it could say what became of it; on queues that
+do not count deliveries themselves."""
 
 # -- headers the broker writes ----------------------------------------------------------------------------
 X_DEATH: Final = "x-death"

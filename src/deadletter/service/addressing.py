@@ -12,7 +12,7 @@ from enum import StrEnum
 from struct import Struct
 from typing import Final, assert_never
 
-from deadletter.broker.verdict import Send, Stamped
+from deadletter.broker.verdict import Send, Stamped, Wrap
 from deadletter.core import names
 from deadletter.core.decide import Discard, Leave, Park, Retry
 from deadletter.core.envelope import Deaths, Leg
@@ -59,6 +59,17 @@ def due_stamp(send: Send, due_at_ms: int) -> Stamped:
 
 def parked_stamp(send: Send, now_ms: int) -> Stamped:
     return Stamped(send, _PARKED_AT + _stamp(now_ms))
+
+
+def stamped(verdict: Send | Wrap, now_ms: int) -> Send | Stamped | Wrap:
+    """The same way once more, with the times that letters which take it carry: they are each letter's own."""
+    match verdict:
+        case Send(fate=Fate(kind=Kind.DELAYED, delay_ms=int(delay_ms))):
+            return due_stamp(verdict, now_ms + delay_ms)
+        case Send(fate=Fate(kind=Kind.PARKED)):
+            return parked_stamp(verdict, now_ms)
+        case _:
+            return verdict
 
 
 def delayed(shape: Shape, retry: Retry, *, source: str, reason: str, group: str, numbered: int) -> Send:

@@ -32,6 +32,8 @@ GATES_MAX: Final = 2_000
 FORGET_S: Final = 600.0
 BUDGET: Final = "budget"
 """The key of the budget over all."""
+GROWTH: Final = "growth"
+"""The guard that only a person opens again."""
 HEALTH_S: Final = 1.0
 """How often the health of an origin is looked at while letters go there."""
 BUSY_S: Final = 5.0
@@ -45,6 +47,8 @@ class _Origin:
     seen_at: float
     sent: int = 0
     """Letters let through since its depth was last looked at."""
+    room: int | None = None
+    """For so many letters there is room until it is looked at again; None: for any number."""
     share: Budget | None = None
     heard: bool = False
     """Whether its last change came from another instance."""
@@ -76,7 +80,6 @@ class Gates:
         self._instances = 1
         self._gates: dict[str, _Origin] = {}
         self._growth = Growth(copies=settings.copies)
-        self._overall: Budget | None = None
         self._budgets: dict[str, Budget] = {}
         self._limits: dict[str, int] = {}
         self.on_news: Callable[[Item], None] = lambda _item: None
@@ -133,7 +136,7 @@ class Gates:
     def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
         """The same for a letter that waited: it may be the probe, or one of those that go ever faster."""
         now = self._clock()
-        probed: Gate | None = None
+        probed: list[Gate] = []
         for one in self._ways_to(origin, group):
             flow = one.gate.flow(now)
             match flow:
@@ -142,15 +145,16 @@ class Gates:
                 case Hold():
                     return one.gate.key
                 case Probe():
-                    probed = one.gate
+                    probed.append(one.gate)
                 case Ramp(rate_per_s=rate_per_s):
                     if not _within(one, rate_per_s, now):
                         return one.gate.key
                 case _:
                     assert_never(flow)
         kept = self._spend(origin, group, policy, now)
-        if kept is None and probed is not None:
-            probed.probe_sent(now, letter_id)
+        if kept is None:
+            for gate in probed:
+                gate.probe_sent(now, letter_id)
         return kept
 
     def refused(self, origin: str) -> None:
@@ -164,12 +168,20 @@ class Gates:
 
     def _spend(self, origin: str, group: str, policy: str, now: float) -> str | None:
         own = self._of(origin)
-        if own.share is not None and not own.share.take(now):
-            return origin
-        if (budget := self._budgets.get(policy)) is not None and policy and not budget.take(now):
-            return f"{BUDGET}/{policy}"
-        if (overall := self._budgets.get("")) is not None and not overall.take(now):
-            return BUDGET
+        if own.room is not None:
+            if own.room <= 0:
+                return origin
+            own.room -= 1
+        if own.share is not None or self._budgets:
+            of_policy = self._budgets.get(policy) if policy else None
+            asked = ((origin, own.share), (f"{BUDGET}/{policy}", of_policy), (BUDGET, self._budgets.get("")))
+            budgets = [(key, budget) for key, budget in asked if budget is not None]
+            # All of them first: what one of them keeps must not cost the others.
+            for key, budget in budgets:
+                if budget.wait_s(now) > 0:
+                    return key
+            for _, budget in budgets:
+                budget.take(now)
         own.sent += 1
         for one in self._ways_to(origin, group):
             one.gate.released(now)
@@ -180,8 +192,11 @@ class Gates:
             f"{copies} letters with the id {letter_id} came back from {origin!r} in one attempt; something "
             "copies them, and sending each back would make more (dlq doctor says what; reload to go on)"
         )
-        self._of(origin).gate.stop(why)
-        self._emit(GrowthFound(origin=origin, letter_id=letter_id, copies=copies, why=why))
+        gate = self._of(origin).gate
+        flow = gate.flow(self._clock())
+        if not (isinstance(flow, Hold) and flow.guard == GROWTH):  # said once, and not for each copy
+            gate.stop(why)
+            self._emit(GrowthFound(origin=origin, letter_id=letter_id, copies=copies, why=why))
 
     def resume(self) -> None:
         """A person says that stopped paths may go on."""
@@ -202,6 +217,7 @@ class Gates:
             now=now,
             again_s=2 * HEALTH_S,
         )
+        one.room = _room(state, self._settings.max_depth, one.sent)
         one.sent = 0
         one.gate.healthy(answer, now)
 
@@ -310,6 +326,8 @@ class Gates:
         flow: Flow = FREE if one is None else one.gate.flow(now)
         match flow:
             case Free():
+                if one is not None and one.room is not None:
+                    return Allowance(count=max(0, one.room), wait_s=0.0 if one.room > 0 else HEALTH_S / 4)
                 share = None if one is None else one.share
                 if share is not None:
                     return Allowance(count=max(1, int(share.burst)), wait_s=share.wait_s(now))
@@ -358,6 +376,13 @@ def _within(one: _Origin, rate_per_s: float, now: float) -> bool:
     if one.pace is None or one.pace[0] != rate_per_s:
         one.pace = (rate_per_s, Pace(rate_per_s, now))
     return one.pace[1].may_go(now)
+
+
+def _room(state: OriginState, max_depth: int | None, sent: int) -> int | None:
+    """Many letters may be due at once: between two looks no more may go than there is room for."""
+    limits = [max_depth, state.max_length if state.drops_head else None]
+    known = [limit for limit in limits if limit is not None and state.exists]
+    return min(known) - state.ready - sent if known else None
 
 
 def _state(flow: Flow) -> tuple[GateState, str]:

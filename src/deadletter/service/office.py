@@ -21,7 +21,7 @@ from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
 from deadletter.config.settings import Settings
 from deadletter.core.guards.health import OriginState
-from deadletter.core.layouts.naming import DUE
+from deadletter.core.layouts.naming import DUE, held_name
 from deadletter.core.policy import Policies
 from deadletter.errors import ConnectionLost, DeadletterError, ManagementRefused, ServiceRefused
 from deadletter.service.asking import Asker
@@ -258,13 +258,16 @@ class Office:
 
     # -- what happened -----------------------------------------------------------------------------------
     def _on_confirmed(self, fates: Mapping[Fate, int]) -> None:
-        held = False
+        held: set[str] = set()
         for fate in fates:
             if fate.kind is Kind.RELEASED:
                 self.gates.accepted(fate.origin)
             elif fate.kind is Kind.HELD:
-                held = True
-        if held:
+                held.add(fate.cause)
+        if held and self.ready.is_set():
+            # The broker's figures are five seconds old, and by then a breaker's probe may be overdue.
+            for gate in held:
+                self.staff.hold(held_name(gate))
             self._look_now.set()
 
     def knows(self, queue: str) -> bool:

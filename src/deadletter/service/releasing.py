@@ -117,7 +117,7 @@ class Releaser:
     def decide(self, letter: Letter) -> Verdict:
         """Home, if it may go."""
         try:
-            bound, letter_id = self._read(letter)
+            bound, letter_id = self._read(letter, timed=not self._waiting)
         except MessageError as error:
             return self._wrap(f"it cannot be read: {error}")
         if not bound.origin:
@@ -128,13 +128,13 @@ class Releaser:
             return _later(self._found(bound, letter_id))
         return self._go(bound, home, letter_id)
 
-    def _read(self, letter: Letter) -> tuple[_Bound, str]:
+    def _read(self, letter: Letter, *, timed: bool) -> tuple[_Bound, str]:
         headers = message.header_table(letter.message.properties)
         letter_id = ""
         parts: list[bytes] = []
         for name, at, start, end in table.find(headers, _WANTED):
             if name == _DUE_AT:
-                if end - start == 9 and not self._waiting:
+                if end - start == 9 and timed:
                     self.late_s.append(time.time() - _unpack(headers, start + 1)[0] / 1000)
             elif name == _ID:
                 letter_id = headers[start + 5 : end].decode("ascii", "replace")
@@ -184,7 +184,10 @@ class Releaser:
     # -- second thoughts ---------------------------------------------------------------------------------
     def again(self, letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:
         """What to do with a letter that did not reach where it was sent."""
-        bound, _ = self._read(letter)
+        try:
+            bound, _ = self._read(letter, timed=False)
+        except MessageError:
+            bound = _Bound({})  # it is wrapped, and that did not arrive
         fate = verdict.fate
         homewards = isinstance(fate, Fate) and fate.kind is Kind.RELEASED
         match setback:
@@ -199,7 +202,7 @@ class Releaser:
                 self._keeper.refused(bound.origin)
                 return Leave() if self._waiting else self._hold(bound, bound.origin)
             case Setback.REFUSED:
-                return _later(patiently(verdict))
+                return _later(patiently(addressing.stamped(verdict, _now_ms())))
             case _:
                 assert_never(setback)
 
@@ -220,15 +223,17 @@ class Releaser:
         else:
             await self._ways.repair()
         bound.held.clear()
-        return verdict
+        return addressing.stamped(verdict, _now_ms())
 
     # -- for a person ------------------------------------------------------------------------------------
     def _park(self, cause: str, why: str, bound: _Bound) -> Verdict:
         headers: dict[str, Value] = {names.CAUSE: cause, names.WHY: why}
         fate = replace(self._fate(Kind.PARKED, bound), cause=cause)
         send = addressing.parking(self._shape, fate, headers=headers)
-        # The newest death is our own delay; the letter's own were set aside before it.
-        return addressing.parked_stamp(replace(send, deaths=Deaths.FORGET), _now_ms())
+        if bound.origin:
+            # The newest death is our own delay; the letter's own were set aside before it.
+            send = replace(send, deaths=Deaths.FORGET)
+        return addressing.parked_stamp(send, _now_ms())
 
     def _wrap(self, why: str) -> Wrap:
         exchange, key = addressing.parking_place(self._shape)

@@ -274,8 +274,7 @@ class Sorter:
         origin, source = retry.origin.queue, self._intake.dlq
         gate = self._keeper.admit(origin, known.group, retry.policy, letter_id)
         if gate is not None:
-            fate = _fate(Kind.LEFT, source, retry, origin, known.reason)
-            return Leave(fate=replace(fate, cause=gate))
+            return Leave(fate=replace(_fate(Kind.LEFT, source, retry, origin, known.reason), cause=gate))
 
         def way(home: Home | None) -> Verdict:
             if home is None:
@@ -303,7 +302,7 @@ class Sorter:
                 self._keeper.refused(fate.origin)
                 return Leave(fate=replace(fate, kind=Kind.LEFT, cause="full"))
             case Setback.REFUSED:
-                return _later(patiently(self._stamped(verdict)))
+                return _later(patiently(addressing.stamped(verdict, self._now_ms())))
             case Setback.UNROUTABLE if homewards:
                 assert isinstance(fate, Fate)
                 assert isinstance(verdict, Send)
@@ -322,17 +321,7 @@ class Sorter:
 
     async def _repaired(self, verdict: Send | Wrap) -> Verdict:
         await self._ways.repair()
-        return self._stamped(verdict)
-
-    def _stamped(self, verdict: Send | Wrap) -> Verdict:
-        """With the times that a letter of its kind carries; they were this letter's, not the verdict's."""
-        match verdict:
-            case Send(fate=Fate(kind=Kind.DELAYED, delay_ms=int(delay_ms))):
-                return addressing.due_stamp(verdict, self._now_ms() + delay_ms)
-            case Send(fate=Fate(kind=Kind.PARKED)):
-                return addressing.parked_stamp(verdict, self._now_ms())
-            case _:
-                return verdict
+        return addressing.stamped(verdict, self._now_ms())
 
     # -- for a person ------------------------------------------------------------------------------------
     def _park(self, cause: str, why: str, retry: Retry | None = None) -> Verdict:

@@ -113,7 +113,7 @@ class Staff:
                 self._start(one.queue, self._sweeper(one).on)
         for name, queue in sight.shape.queues.items():
             if name.startswith(HELD) and queue.state is not None and queue.state.messages:
-                self._hold(name)
+                self.hold(name)
 
     def release(self) -> None:
         """Begin to send home what is due."""
@@ -187,7 +187,8 @@ class Staff:
             )
         return self.sweepers[one.queue]
 
-    def _hold(self, queue: str) -> None:
+    def hold(self, queue: str) -> None:
+        """Somebody lets the letters of this queue through, when they may go."""
         holding = Holding(
             queue,
             gates=self._gates,

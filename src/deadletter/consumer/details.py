@@ -1,0 +1,83 @@
+"""Why it failed, on the letter itself: error, message, stack, host, service, release, first and last time.
+
+A stack can be larger than a frame, an error's text can be a whole page, and both can hold secrets. So each
+has a limit, the stack keeps its last frames (the error is at the end), and a `redact` hook sees every text
+before it is written. Nothing here may fail a second time: a hook that raises leaves its text out and says so.
+"""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from deadletter.core import names
+from deadletter.core.table import Value
+
+TYPE_CHARS: Final = 300
+MESSAGE_CHARS: Final = 2_000
+STACK_CHARS: Final = 8_000
+Redact: TypeAlias = Callable[[str], str]
+
+
+@lru_cache(maxsize=1)
+def _host() -> str:
+    return socket.gethostname()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teller:
+    """Writes failures. `service` and `release` are the application's."""
+
+    service: str = ""
+    release: str = ""
+    redact: Redact | None = None
+    host: str = field(default_factory=_host)
+
+    def headers(self, error: BaseException, *, at_ms: int, first_at_ms: int | None) -> dict[str, Value]:
+        """The headers that tell of this failure."""
+        told: dict[str, Value] = {
+            names.ERROR_TYPE: _type_of(error)[:TYPE_CHARS],
+            names.ERROR_MESSAGE: self._text(str(error), MESSAGE_CHARS),
+            names.ERROR_STACK: self._text(_stack(error), STACK_CHARS, tail=True),
+            names.ERROR_HOST: self.host[:TYPE_CHARS],
+            names.ERROR_AT: at_ms,
+            names.ERROR_FIRST_AT: at_ms if first_at_ms is None else first_at_ms,
+        }
+        if self.service:
+            told[names.ERROR_SERVICE] = self.service[:TYPE_CHARS]
+        if self.release:
+            told[names.ERROR_RELEASE] = self.release[:TYPE_CHARS]
+        return told
+
+    def _text(self, text: str, chars: int, *, tail: bool = False) -> str:
+        if self.redact is not None:
+            try:
+                text = str(self.redact(text))
+            except Exception as error:  # noqa: BLE001 -- a hook of the application; without it no text may go out
+                return f"(left out: the redaction hook failed with {type(error).__name__})"
+        if len(text) <= chars:
+            return text
+        return f"…{text[-chars:]}" if tail else f"{text[:chars]}…"
+
+
+def slimmer(headers: dict[str, Value]) -> dict[str, Value]:
+    """The same without what is large: for a letter whose own headers leave little room in a frame."""
+    return {name: value for name, value in headers.items() if name != names.ERROR_STACK} | {
+        names.ERROR_MESSAGE: str(headers.get(names.ERROR_MESSAGE, ""))[:200]
+    }
+
+
+def _type_of(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _stack(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception as broken:  # noqa: BLE001 -- an error whose own text cannot be made must not hide itself
+        return f"(no stack: {type(broken).__name__})"

@@ -1,0 +1,183 @@
+"""The ways a message takes out of a handler, in the words of each layout.
+
+    return    again: into deadletter.delay.<ms>; aside: deadletter.parked
+    ladder    again: <queue>__retry_exchange → <queue>__retry.<n>; aside: <queue>__dlq
+    loop      again: rejected, the broker does the rest; aside: exchange <queue>.dlq
+    native    again: rejected with requeue, the broker waits (4.3); aside: <queue>.dlq
+    external  both: rejected, into whatever the application declared; dlq serve may take it from there
+
+What is published is published with the failure's details, confirmed, and then acked. What is rejected stays
+byte for byte what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias, assert_never
+
+from deadletter.broker.verdict import Send
+from deadletter.core import lenient, names
+from deadletter.core.backoff import Schedule
+from deadletter.core.deaths import read_history
+from deadletter.core.envelope import Deaths, Leg, delivery_count
+from deadletter.core.layouts import ladder
+from deadletter.core.layouts.naming import PARKED, dlq_name, level_name
+from deadletter.core.letter import Letter
+from deadletter.core.message import HEADERS, flags_of
+from deadletter.core.table import Value
+
+
+class Way(StrEnum):
+    """The layouts a consumer can work in."""
+
+    RETURN = "return"
+    LADDER = "ladder"
+    LOOP = "loop"
+    NATIVE = "native"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reject:
+    """Give it to the broker, which knows what to do."""
+
+    requeue: bool
+
+
+Route: TypeAlias = Send | Reject
+_MINE: Final = frozenset(
+    name.encode()
+    for name in (
+        names.ATTEMPT,
+        names.ORIGIN_QUEUE,
+        names.ORIGIN_EXCHANGE,
+        names.ORIGIN_ROUTING_KEY,
+        names.ERROR_FIRST_AT,
+        names.DELIVERIES,
+        names.X_DEATH,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a message carries of its earlier tries."""
+
+    attempt: int
+    deliveries: int
+    """How often a consumer died of it, as far as the queue or a header tells."""
+    exchange: str
+    routing_key: str
+    first_failed_at_ms: int | None
+
+
+class Paths:
+    """For one queue in one layout."""
+
+    def __init__(self, way: Way, queue: str, policy: str = "consumer") -> None:
+        self.way = way
+        self.queue = queue
+        self._policy = policy
+
+    # -- what was --------------------------------------------------------------------------------------
+    def past(self, letter: Letter) -> Past:
+        """Raises MessageError when its headers are not what AMQP says they are."""
+        if not flags_of(letter.message.properties) & HEADERS:
+            return Past(
+                attempt=0,
+                deliveries=0,
+                exchange=letter.exchange,
+                routing_key=letter.routing_key,
+                first_failed_at_ms=None,
+            )
+        headers = letter.select(_MINE)
+        mine = headers.get(names.ORIGIN_QUEUE) == self.queue  # copied headers speak of another queue
+        count = delivery_count(letter.message.properties) if letter.redelivered else 0
+        first_at = headers.get(names.ERROR_FIRST_AT)
+        return Past(
+            attempt=self._attempt(headers, count, mine=mine),
+            deliveries=0
+            if self.way is Way.NATIVE
+            else max(count, lenient.count(headers.get(names.DELIVERIES)) or 0),
+            exchange=_text(headers, names.ORIGIN_EXCHANGE) if mine else letter.exchange,
+            routing_key=_text(headers, names.ORIGIN_ROUTING_KEY) if mine else letter.routing_key,
+            first_failed_at_ms=first_at if mine and isinstance(first_at, int) else None,
+        )
+
+    def _attempt(self, headers: Mapping[str, Value], count: int, *, mine: bool) -> int:
+        match self.way:
+            case Way.NATIVE:
+                return count
+            case Way.LOOP:
+                deaths = read_history(headers).recent
+                return sum(d.count for d in deaths if d.queue == self.queue and d.reason == "rejected")
+            case Way.RETURN | Way.LADDER | Way.EXTERNAL:
+                return (lenient.count(headers.get(names.ATTEMPT)) or 0) if mine else 0
+            case _:
+                assert_never(self.way)
+
+    # -- what comes ------------------------------------------------------------------------------------
+    def again(self, past: Past, schedule: Schedule, delay_ms: int, details: Mapping[str, Value]) -> Route:
+        """One more try after `delay_ms`."""
+        retry = past.attempt + 1
+        headers = {**self._carried(past, retry), **details}
+        match self.way:
+            case Way.RETURN:
+                return Send(routing_key=level_name(delay_ms), leg=Leg.WAIT, headers=headers)
+            case Way.LADDER:
+                rung = ladder.rung_name(self.queue, min(retry, max(1, schedule.retries)))
+                exchange = ladder.retry_exchange_name(self.queue)
+                return Send(exchange=exchange, routing_key=rung, headers=headers)
+            case Way.LOOP | Way.EXTERNAL:
+                return Reject(requeue=False)
+            case Way.NATIVE:
+                return Reject(requeue=True)
+            case _:
+                assert_never(self.way)
+
+    def aside(self, past: Past, details: Mapping[str, Value], *, cause: str, why: str) -> Route:
+        """No more tries."""
+        headers: dict[str, Value] = {
+            **self._carried(past, past.attempt),
+            **details,
+            names.CAUSE: cause,
+            names.WHY: why[:500],
+        }
+        match self.way:
+            case Way.RETURN:
+                return Send(routing_key=PARKED, deaths=Deaths.KEEP, headers=headers)
+            case Way.LADDER:
+                return Send(routing_key=ladder.dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
+            case Way.LOOP:
+                name = dlq_name(self.queue)
+                return Send(exchange=name, routing_key=past.routing_key, deaths=Deaths.KEEP, headers=headers)
+            case Way.NATIVE:
+                return Send(routing_key=dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
+            case Way.EXTERNAL:
+                return Reject(requeue=False)
+            case _:
+                assert_never(self.way)
+
+    def anew(self, past: Past) -> Send:
+        """Into the same queue once more, with the deliveries it cost: for queues that do not count them."""
+        keep = Deaths.KEEP if self.way is Way.LOOP else Deaths.SET_ASIDE
+        headers: dict[str, Value] = {
+            **self._carried(past, past.attempt),
+            names.DELIVERIES: past.deliveries + 1,
+        }
+        return Send(routing_key=self.queue, deaths=keep, headers=headers)
+
+    def _carried(self, past: Past, attempt: int) -> dict[str, Value]:
+        return {
+            names.ORIGIN_QUEUE: self.queue,
+            names.ORIGIN_EXCHANGE: past.exchange,
+            names.ORIGIN_ROUTING_KEY: past.routing_key,
+            names.ATTEMPT: attempt,
+            names.POLICY: self._policy,
+        }
+
+
+def _text(headers: Mapping[str, Value], name: str) -> str:
+    return lenient.name(headers.get(name)) or ""

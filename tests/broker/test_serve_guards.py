@@ -1,0 +1,278 @@
+"""The guards at work: what may not go back now waits in the broker, is not parked, and goes when it may."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.brokers import Vhost
+from tests.census import headers_of, letter, letters
+from tests.serving import Application, Served, served
+
+from deadletter.amqp.address import parse_addresses
+from deadletter.amqp.channel import Delivery
+from deadletter.broker.courier import Bounds, Courier, Ended, Send, Terms
+from deadletter.core import message, names
+from deadletter.core.layouts.naming import held_name
+from deadletter.core.message import Message, View
+from deadletter.errors import NotFound
+
+WATCH = '[[watches]]\ndlq = "*.dlq"\n'
+NO_BREAKER = "[guards.breaker]\nenabled = false\n"
+
+
+def policy(retries: int, *delays: str) -> str:
+    listed = ", ".join(f'"{delay}"' for delay in delays)
+    return f'[default_policy]\nretries = {retries}\nbackoff = {{ kind = "fixed", delays = [{listed}] }}\n'
+
+
+def guards(**settings: object) -> str:
+    lines = "".join(f"{key} = {str(value).lower()}\n" for key, value in settings.items())
+    return f"[guards]\n{lines}"
+
+
+async def depth(app: Application, queue: str) -> int:
+    """0 also for a queue that is not there yet."""
+    try:
+        return await app.depth(queue)
+    except NotFound:
+        return 0
+
+
+async def until_depth(app: Application, queue: str, least: int, seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while await depth(app, queue) < least:  # noqa: ASYNC110 -- the broker tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def let_die(app: Application, origin: str, made: list[Message]) -> None:
+    """These die in `origin`, and nobody consumes it afterwards."""
+    channel = await app.connection.channel()
+    await channel.qos(100)
+    tag = await channel.consume(origin, lambda d: channel.reject(d.tag, requeue=False), lambda: None)
+    for at in range(0, len(made), 5):  # some origins here are small
+        await app.publish("", origin, made[at : at + 5])
+        await until_depth(app, f"{origin}.dlq", min(at + 5, len(made)))
+    await channel.cancel(tag)
+    await channel.close()
+
+
+def gates(one: Served) -> dict[str, str]:
+    """Gates that are not open, and which guard closed each."""
+    return {
+        gate["gate"]: gate["guard"] for gate in one.get("/api/status")["gates"] if gate["state"] != "open"
+    }
+
+
+async def until_gate(one: Served, gate: str, guard: str, seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        while (await asyncio.to_thread(gates, one)).get(gate) != guard:  # noqa: ASYNC110 -- it tells when asked
+            await asyncio.sleep(0.1)
+
+
+def busiest(times: list[float], seconds: float) -> int:
+    """The most deliveries in any stretch of so many seconds."""
+    ordered = sorted(times)
+    return max(sum(start <= at < start + seconds for at in ordered) for start in ordered)
+
+
+# -- budgets -------------------------------------------------------------------------------------------------
+async def test_a_budget_over_all_is_kept_and_nothing_is_parked(vhost: Vhost, tmp_path: Path) -> None:
+    """240 a minute: four a second, and at most a tenth of a minute's worth at once."""
+    async with Application(vhost.url) as app:
+        await app.with_dlq("orders")
+        await app.consume("orders", lambda _d, times: times > 1, keep=True)
+        settings = policy(5, "200ms") + WATCH + guards(budget_per_minute=240) + NO_BREAKER
+        with served(vhost, tmp_path, settings):
+            await app.publish("", "orders", letters("n", 120))
+            await until_depth(app, held_name("budget"), 60)
+            await app.until(lambda: app.seen.total() == 240, 120, "each at home")
+            assert await depth(app, names.PARKED) == 0
+        back = [at for _, d, at in app.deliveries if headers_of(d)]
+        assert len(back) == 120
+        assert busiest(back, 10.0) <= 40 + 24 + 10, "more than the budget allows"
+        assert set(app.seen.values()) == {2}
+        assert {headers_of(d)[names.ATTEMPT] for _, d, _ in app.deliveries if headers_of(d)} == {1}
+
+
+async def test_a_budget_of_one_policy_does_not_hold_up_another(vhost: Vhost, tmp_path: Path) -> None:
+    meagre = (
+        '[[policies]]\nname = "meagre"\nmatch = { queue = "few" }\nretries = 5\nbudget_per_minute = 240\n'
+    )
+    meagre += 'backoff = { kind = "fixed", delays = ["200ms"] }\n'
+    async with Application(vhost.url) as app:
+        for origin in ("few", "many"):
+            await app.with_dlq(origin)
+            await app.consume(origin, lambda _d, times: times > 1, keep=True)
+        with served(vhost, tmp_path, meagre + policy(5, "200ms") + WATCH + NO_BREAKER):
+            await app.publish("", "few", letters("few", 80))
+            await until_depth(app, held_name("budget/meagre"), 40)
+            await app.publish("", "many", letters("many", 500))
+            await app.until(lambda: _seen(app, "many") == 1000, 60, "the others")
+            assert await depth(app, held_name("budget/meagre")) > 0, "the budget held nothing any more"
+            await app.until(lambda: _seen(app, "few") == 160, 60, "those over budget")
+            assert await depth(app, names.PARKED) == 0
+        back = [at for queue, d, at in app.deliveries if queue == "few" and headers_of(d)]
+        assert busiest(back, 5.0) <= 20 + 24 + 10
+
+
+def _seen(app: Application, queue: str) -> int:
+    return sum(times for (name, _), times in app.seen.items() if name == queue)
+
+
+# -- the breaker ---------------------------------------------------------------------------------------------
+async def test_the_breaker_holds_probes_and_lets_go(vhost: Vhost, tmp_path: Path) -> None:
+    breaker = '[guards.breaker]\nletters = 10\nwindow = "10s"\npause = "1s"\npause_max = "2s"\nprobe = "2s"\n'
+    well = False
+    async with Application(vhost.url) as app:
+        for origin in ("sick", "sound"):
+            await app.with_dlq(origin)
+        await app.consume("sick", lambda _d, _times: well)
+        await app.consume("sound", lambda _d, times: times > 1)
+        with served(vhost, tmp_path, policy(200, "200ms") + WATCH + breaker) as (one,):
+            await app.publish("", "sick", letters("sick", 100))
+            await until_gate(one, "sick", "breaker")
+            await until_depth(app, held_name("sick"), 95)
+            before = _seen(app, "sick")
+            await app.publish("", "sound", letters("sound", 500))
+            await app.until(lambda: _seen(app, "sound") == 1000, 60, "another origin's letters")
+            await asyncio.sleep(5)
+            probes = _seen(app, "sick") - before
+            assert 1 <= probes <= 25, f"{probes} of 100 letters went back while everything died"
+            well = True
+            await app.until(lambda: len(app.handled["sick"]) == 100, 90, "all of them at home")
+            await asyncio.sleep(1)
+            assert await depth(app, held_name("sick")) == 0
+            assert await depth(app, "sick.dlq") == 0
+            assert await depth(app, names.PARKED) == 0
+
+
+# -- health --------------------------------------------------------------------------------------------------
+async def test_letters_wait_until_somebody_consumes(vhost: Vhost, tmp_path: Path) -> None:
+    """Held over the end of the service, too: another instance lets them go."""
+    async with Application(vhost.url) as app:
+        await app.with_dlq("orders")
+        await let_die(app, "orders", letters("n", 50))
+        settings = policy(5, "200ms") + WATCH
+        with served(vhost, tmp_path, settings) as (one,):
+            await until_depth(app, held_name("orders"), 50)
+            await until_gate(one, "orders", "consumers")
+            assert await depth(app, "orders") == 0
+            assert one.end() == 0
+        assert await depth(app, held_name("orders")) == 50
+        with served(vhost, tmp_path / "other", settings):
+            await asyncio.sleep(2)
+            assert await depth(app, "orders") == 0
+            await app.consume("orders", lambda _d, _times: True, keep=True)
+            await app.until(lambda: _seen(app, "orders") >= 50, 60, "each at home")
+            assert await depth(app, names.PARKED) == 0
+        assert len(app.seen) == 50
+        assert set(app.seen.values()) == {1}
+        assert {headers_of(d)[names.ATTEMPT] for _, d, _ in app.deliveries} == {1}
+
+
+async def test_nothing_goes_into_an_origin_that_is_too_deep(vhost: Vhost, tmp_path: Path) -> None:
+    async with Application(vhost.url) as app:
+        await app.with_dlq("orders")
+        await let_die(app, "orders", letters("n", 30))
+        await app.publish("", "orders", letters("filler", 20))
+        settings = policy(5, "200ms") + WATCH + guards(max_depth=20, require_consumers=False)
+        with served(vhost, tmp_path, settings) as (one,):
+            await until_depth(app, held_name("orders"), 30)
+            await until_gate(one, "orders", "depth")
+            assert await depth(app, "orders") == 20
+            await app.consume("orders", lambda _d, _times: True)
+            await app.until(lambda: _seen(app, "orders") >= 50, 60, "each at home")
+        assert len(app.seen) == 50
+        assert set(app.seen.values()) == {1}
+
+
+@pytest.mark.parametrize("waiting", [10, 4])
+async def test_a_queue_that_drops_its_oldest_loses_nothing_by_us(
+    vhost: Vhost, tmp_path: Path, waiting: int
+) -> None:
+    """It holds ten. It is full, or it has room for six of thirty letters; nobody consumes."""
+    async with Application(vhost.url) as app:
+        await app.with_dlq("orders", kind="classic", x_max_length=10, x_overflow="drop-head")
+        await let_die(app, "orders", letters("n", 30))
+        await app.publish("", "orders", letters("filler", waiting))
+        settings = policy(5, "200ms") + WATCH + guards(require_consumers=False)
+        with served(vhost, tmp_path, settings) as (one,):
+            await until_gate(one, "orders", "depth")
+            await asyncio.sleep(5)
+            assert await depth(app, "orders") <= 10
+            await app.consume("orders", lambda _d, _times: True, keep=True)
+            await app.until(lambda: len(app.seen) == 30 + waiting, 90, "everything")
+            assert await depth(app, names.PARKED) == 0
+        assert set(app.seen.values()) == {1}
+        assert all(not headers_of(d) for d in _of(app, b"filler")), "a message was pushed out by our letters"
+        assert {headers_of(d)[names.ATTEMPT] for d in _of(app, b"n-")} == {1}, (
+            "a letter was pushed out by ours"
+        )
+
+
+def _of(app: Application, prefix: bytes) -> list[Delivery]:
+    return [d for _, d, _ in app.deliveries if d.message.body.startswith(prefix)]
+
+
+# -- growth --------------------------------------------------------------------------------------------------
+async def test_a_republisher_that_makes_copies_is_stopped(vhost: Vhost, tmp_path: Path) -> None:
+    """Each letter that comes back is rejected and published once more: 2, 4, 8, 16 of one. Not with us."""
+    async with Application(vhost.url) as app:
+        await app.with_dlq("orders")
+        await app.with_dlq("others")
+        await app.consume("others", lambda _d, times: times > 1)
+        copying = await app.connection.channel()
+        published: Counter[bytes] = Counter()
+
+        def on_delivery(delivery: Delivery) -> None:
+            headers = headers_of(delivery)
+            attempt = headers.get(names.ATTEMPT)
+            if attempt is not None and headers.get("copied-at") != attempt:
+                again = message.encode(View(headers={**headers, "copied-at": attempt}, delivery_mode=2))
+                copying.publish(
+                    copying.publishing("", "orders", mandatory=True), again, delivery.message.body
+                )
+                published[delivery.message.body] += 1
+            copying.reject(delivery.tag, requeue=False)
+
+        await copying.qos(10)
+        settings = policy(40, "300ms") + WATCH + NO_BREAKER
+        with served(vhost, tmp_path, settings) as (one,):
+            await copying.consume("orders", on_delivery, lambda: None)
+            await app.publish("", "orders", [letter(b"one")])
+            await until_gate(one, "orders", "growth", 60)
+            await asyncio.sleep(2)
+            before = published.total()
+            await asyncio.sleep(4)
+            assert published.total() <= before + 1, "letters went back after the alarm"
+            assert published.total() < 300
+            assert "something copies them" in one.log.read_text()
+            await app.publish("", "others", letters("n", 50))
+            await app.until(lambda: _seen(app, "others") == 100, 30, "letters of another origin")
+            assert await depth(app, names.PARKED) == 0
+
+
+# -- the move under it ---------------------------------------------------------------------------------------
+async def test_a_slow_step_of_exactly_the_first_window_acks_what_it_moved(vhost: Vhost) -> None:
+    """Held letters go in steps with a rate. One of 64 letters was moved and given back: all were doubled."""
+    async with Application(vhost.url) as app:
+        for queue in ("held", "home"):
+            await app.declare(queue)
+        await app.publish("", "held", letters("n", 100))
+        courier = Courier(
+            parse_addresses(vhost.url),
+            source="held",
+            decide=lambda _letter: Send(routing_key="home"),
+            bounds=Bounds(count=64),
+            terms=Terms(rate_per_s=200),
+        )
+        started = time.monotonic()
+        tally = await courier.run()
+        assert (tally.moved, tally.ended) == (64, Ended.COMPLETE)
+        assert time.monotonic() - started > 0.2, "it was not slow; nothing was tested"
+        assert await app.depth("held") == 36
+        assert await app.depth("home") == 64
