@@ -112,9 +112,9 @@ async def soak(
         return True
 
     samples: list[float] = []
-    began = time.monotonic()
     with fresh_vhost(site.url, site.api) as vhost:
         async with Application.open(vhost, on_letter) as application, serving(vhost, _SOAK) as service:
+            began = time.monotonic()
             sampling = asyncio.create_task(_sample(service, samples))
             try:
                 for first in range(0, letters, 500):
@@ -130,7 +130,8 @@ async def soak(
                 )
             finally:
                 sampling.cancel()
-    found = Soak(trips=trips, seconds=time.monotonic() - began, rss_mb=tuple(samples))
+            seconds = time.monotonic() - began
+    found = Soak(trips=trips, seconds=seconds, rss_mb=tuple(samples))
     say(
         f"soak: {trips:,} trips in {found.seconds:.0f} s, {trips / found.seconds:,.0f}/s, "
         f"{_range(samples)} MB, grown {found.growth:+.1%}"

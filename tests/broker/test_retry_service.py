@@ -272,6 +272,22 @@ async def test_a_fanout_that_two_queues_share_makes_no_letter_more(vhost: Vhost,
                 assert "rule=shared-dlx-fanout" in one.log.read_text()
 
 
+async def test_deaths_of_an_hour_ago_do_not_break_the_next_sweep(vhost: Vhost, tmp_path: Path) -> None:
+    """The breaker looks back over its window; letters that died before it and were only swept up now are no
+    reason to hold the others."""
+    window = '[guards.breaker]\nwindow = "1s"\nletters = 5\npause = "10s"\n'
+    async with Application(vhost.url) as app:
+        await declare(app)
+        for queue in KEYS:
+            await app.consume(queue, lambda _d, count: count > 3)
+        await publish(app)
+        await settled(app, dict.fromkeys(DLQS, COUNT))
+        with served(vhost, tmp_path, sweeping(every="4s", more=window)) as (one,):
+            await app.until(lambda: min(app.seen.values()) == 4, 40, "all of them through, with three sweeps")
+            assert {told["left"] for dlq in DLQS for _, told in sweeps(one, dlq)} == {"0"}
+            await settled(app, dict.fromkeys([*KEYS, *DLQS, PARKED], 0))
+
+
 # -- by the clock -----------------------------------------------------------------------------------------
 async def test_another_instance_takes_over_the_clock(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
@@ -330,7 +346,7 @@ async def test_on_start_only(vhost: Vhost, tmp_path: Path) -> None:
         await reject_all(vhost)
         for queue in KEYS:
             await app.consume(queue, lambda _d, count: count > 1)
-        with served(vhost, tmp_path, watching("startup")) as (one,):
+        with served(vhost, tmp_path, watching("startup", NO_BREAKER)) as (one,):
             await app.until(lambda: sum(app.seen.values()) == 2 * COUNT, 30, "the sweep at the start")
             await settled(app, dict.fromkeys(DLQS, COUNT))
             await asyncio.sleep(3)
@@ -393,11 +409,11 @@ async def test_poison_neither_stops_nor_spins_a_sweep(vhost: Vhost, tmp_path: Pa
             assert {told["seen"] for _, told in sweeps(one)[-2:]} == {"0"}, "it is taken again and again"
             assert each_once_in_its_own(app, 5)
     kept = await asyncio.to_thread(postbox.take_raw, vhost.url, PARKED)
-    inside = {(unwrap(one) or one).body for one in kept}
-    assert inside == {one.body for one in poison}
-    for one in kept:
-        headers = message.view(one.properties).headers or {}
-        assert headers[names.CAUSE] and headers[names.WHY], headers
+    assert {(unwrap(post) or post).body for post in kept} == {bad.body for bad in poison}
+    for post in kept:
+        headers = message.view(post.properties).headers or {}
+        assert headers[names.CAUSE]
+        assert headers[names.WHY]
 
 
 async def test_empty_and_missing_queues_are_no_trouble(vhost: Vhost, tmp_path: Path) -> None:

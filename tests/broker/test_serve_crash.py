@@ -36,6 +36,7 @@ enabled = false
 PUBLISH = b"\x00\x3c\x00\x28"
 """How the method basic.publish begins in a frame, after the frame's head."""
 FRAME_HEAD_BYTES = 7
+AGED_S = 6.0
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
 
 
@@ -99,6 +100,7 @@ def plugged_in(vhost: Vhost, plug: Plug) -> Vhost:
     return replace(vhost, broker=replace(vhost.broker, url=url))
 
 
+@pytest.mark.timeout(600)
 async def test_killed_forty_times_with_a_thousand_letters_in_hand(vhost: Vhost, tmp_path: Path) -> None:
     """A quorum DLQ that somebody declared with defaults: RabbitMQ 4 destroys after 20 lost deliveries."""
     made = letters("n", 1000)
@@ -109,16 +111,29 @@ async def test_killed_forty_times_with_a_thousand_letters_in_hand(vhost: Vhost, 
         await fill_dlq(app, "orders", made)
         with served(plugged_in(vhost, plug), tmp_path, settings, start=False) as (one,):
             one.write(_prefetch_1000(one) + settings)
+            in_hand: list[int] = []
             for _ in range(40):
                 one.start(ready=False)
-                await until_depth(app, "orders.dlq", 0, 0)  # all of them are in its hands
+                in_hand.append(1000 - await _when_calm(app, "orders.dlq", 1000))
                 one.kill()
                 await until_depth(app, "orders.dlq", 1000)
+            assert in_hand[:5] == [1000] * 5
+            assert min(in_hand) >= 20, "it takes fewer when letters were delivered often, but it takes some"
         with served(vhost, tmp_path, settings):
             await app.consume("orders", lambda _d, _times: True, keep=True)
             await app.until(lambda: len(_done(app, 1)) == 1000, 60, "all of them at home")
         _check_home(app, made, returns=1)
         assert set(app.seen.values()) == {1}
+
+
+async def _when_calm(app: Application, queue: str, full: int) -> int:
+    """How many are left in the queue when somebody has taken what they want."""
+    async with asyncio.timeout(60):
+        before, left = full, full
+        while left == full or left != before:
+            await asyncio.sleep(0.2)
+            before, left = left, await app.depth(queue)
+    return left
 
 
 def _prefetch_1000(one: Served) -> str:
@@ -211,11 +226,17 @@ async def test_one_of_three_is_killed_and_the_others_take_over(vhost: Vhost, tmp
 @pytest.mark.parametrize("how", ["restart", "kill"])
 async def test_the_broker_goes_and_comes_back(vhost: Vhost, tmp_path: Path, how: str) -> None:
     made = letters("n", 6000)
-    async with Application(vhost.url) as app:
-        await app.with_dlq("orders")
-        await fill_dlq(app, "orders", made)
     settings = policy(5, "1s") + WATCH + UNGUARDED
     with served(vhost, tmp_path, settings) as (one,):
+        # A quorum queue that is a second old does not survive kill -9 of its only node (seen on 3.10.8: it
+        # stays a follower in term 0 for ever). Not what this is about.
+        await asyncio.sleep(AGED_S)
+        assert one.end() == 0
+        async with Application(vhost.url) as app:
+            await app.with_dlq("orders")
+            await asyncio.sleep(AGED_S)
+            await fill_dlq(app, "orders", made)
+        await asyncio.to_thread(one.start)
         await asyncio.sleep(0.7)  # letters are in the queue, in its hands, in the level
         if how == "kill":
             await asyncio.to_thread(vhost.broker.kill)
@@ -288,7 +309,9 @@ async def test_postgresql_is_stopped_and_letters_go_on(vhost: Vhost, tmp_path: P
             await _shop(app)
             settings = f'[store]\nurl = "{postgres.url}"\n' + policy(0, "300ms") + WATCH + UNGUARDED
             with served(vhost, tmp_path, settings) as (one,):
-                postgres.psql("INSERT INTO dlq_event_config (name, max_retries) VALUES ('order.new', 2)")
+                postgres.psql(
+                    "INSERT INTO dlq_event_config (id, name, max_retries) VALUES (1, 'order.new', 2)"
+                )
                 await _until_in_force(app)
                 postgres.stop()
                 await app.publish("shop", "order.new", letters("without", 200))
@@ -309,7 +332,9 @@ async def test_sqlite_is_locked_and_removed_and_letters_go_on(vhost: Vhost, tmp_
         settings = f'[store]\nurl = "sqlite:///{path}"\n' + policy(0, "300ms") + WATCH + UNGUARDED
         with served(vhost, tmp_path, settings) as (one,):
             with sqlite3.connect(path) as mine:
-                mine.execute("INSERT INTO dlq_event_config (name, max_retries) VALUES ('order.new', 2)")
+                mine.execute(
+                    "INSERT INTO dlq_event_config (id, name, max_retries) VALUES (1, 'order.new', 2)"
+                )
             mine.close()
             await _until_in_force(app)
             locking = sqlite3.connect(path, isolation_level=None)

@@ -92,17 +92,17 @@ async def test_six_trips_for_every_way_to_die(vhost: Vhost, tmp_path: Path) -> N
             await app.channel.bind_queue(origin, "shop", f"key.{origin}.#")
         settings = policy(6, "200ms") + WATCH + UNGUARDED
         with served(vhost, tmp_path, settings):
-            killers = [
-                asyncio.create_task(_killer(app, origin, reason)) for origin, (_, reason) in origins.items()
-            ]
-            for origin, (_, reason) in origins.items():
-                properties = {"expiration": "3600000"} if reason != "expired" else {}
-                made = letters(origin, amount[origin], priority=0, **properties)
-                await app.publish("shop", f"key.{origin}.ä", made)
-            found = await parked(app, sum(amount.values()), 150)
-            for killer in killers:
-                killer.cancel()
-            await asyncio.gather(*killers, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:
+                killers = [
+                    group.create_task(_killer(app, origin, reason)) for origin, (_, reason) in origins.items()
+                ]
+                for origin, (_, reason) in origins.items():
+                    properties = {"expiration": "3600000"} if reason != "expired" else {}
+                    made = letters(origin, amount[origin], priority=0, **properties)
+                    await app.publish("shop", f"key.{origin}.ä", made)
+                found = await parked(app, sum(amount.values()), 150)
+                for killer in killers:
+                    killer.cancel()
         for origin, (_, reason) in origins.items():
             _check_trips(app, origin, amount[origin])
             last = [d for d in found if d.message.body.startswith(origin.encode())]
@@ -166,7 +166,7 @@ async def _push_out(app: Application, origin: str) -> None:
         if await app.depth(origin) < 3:
             await asyncio.sleep(0.05)
             continue
-        await app.publish("", origin, letters("filler", 3))
+        await app.publish("", origin, letters("filler", 3, priority=0))
         taken = 0
         while taken < 3:
             if (delivery := await channel.get(origin)) is None:

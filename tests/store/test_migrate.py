@@ -19,6 +19,7 @@ from deadletter.errors import StoreRefused, StoreUnreachable, TableMissing
 from deadletter.store.migrate import MIGRATIONS, migrate
 from deadletter.store.opening import open_store
 
+NEWEST = "0002"
 PG_SHAPE = (
     "SELECT column_name, data_type, character_maximum_length, is_nullable, column_default "
     "FROM information_schema.columns WHERE table_name = 'dlq_event_config' ORDER BY ordinal_position"
@@ -81,7 +82,11 @@ async def test_a_table_in_another_schema_of_the_search_path(postgres_ground: Pos
             assert (await store.event_rows())[-1] == Row(id=1, name="a", max_retries=3)
             await store.set_event("b", 1)
     tables = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname IN ('ours', 'theirs', 'public')"
-    assert sorted(ground.sql(tables).splitlines()) == ["ours|deadletter_version", "theirs|dlq_event_config"]
+    assert sorted(ground.sql(tables).splitlines()) == [
+        "ours|deadletter_handled",
+        "ours|deadletter_version",
+        "theirs|dlq_event_config",
+    ]
     assert ground.sql("SELECT count(*) FROM theirs.dlq_event_config") == "2"
 
 
@@ -92,12 +97,12 @@ async def test_the_applications_own_alembic_is_not_in_the_way(ground: Ground) ->
     ground.sql("INSERT INTO alembic_version VALUES ('theirs')")
     await migrate(ground.url)
     assert ground.sql("SELECT * FROM alembic_version") == "theirs"
-    assert ground.sql("SELECT * FROM deadletter_version") == "0001"
+    assert ground.sql("SELECT * FROM deadletter_version") == NEWEST
 
 
 async def test_five_at_once_in_one_process(ground: Ground) -> None:
     await asyncio.gather(*(migrate(ground.url) for _ in range(5)))
-    assert ground.sql("SELECT * FROM deadletter_version") == "0001"
+    assert ground.sql("SELECT * FROM deadletter_version") == NEWEST
 
 
 def test_five_processes_at_once(ground: Ground) -> None:
@@ -120,15 +125,15 @@ def test_five_processes_at_once(ground: Ground) -> None:
         process.stdin.flush()
     ended = [process.communicate(timeout=120)[1] for process in started]
     assert [process.returncode for process in started] == [0] * 5, ended
-    assert ground.sql("SELECT * FROM deadletter_version") == "0001"
+    assert ground.sql("SELECT * FROM deadletter_version") == NEWEST
 
 
 LATER = """
 from __future__ import annotations
 import sqlalchemy as sa
 from alembic.operations import Operations
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "0002"
 def upgrade(op: Operations) -> None:
     op.add_column("dlq_event_config", sa.Column("note", sa.String(100), nullable=True))
     op.create_table("deadletter_letters", sa.Column("id", sa.Integer, primary_key=True))
@@ -138,11 +143,11 @@ def upgrade(op: Operations) -> None:
 async def test_an_older_instance_works_on_while_a_newer_one_upgrades(ground: Ground, tmp_path: Path) -> None:
     newer = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, newer, ignore=shutil.ignore_patterns("__pycache__"))
-    (newer / "versions" / "v0002_later.py").write_text(LATER)
+    (newer / "versions" / "v9999_later.py").write_text(LATER)
     async with open_store(ground.url) as old:
         await old.set_event("a", 1)
         await migrate(ground.url, migrations=newer)
-        assert ground.sql("SELECT * FROM deadletter_version") == "0002"
+        assert ground.sql("SELECT * FROM deadletter_version") == "9999"
         assert await old.event_rows() == [Row(id=1, name="a", max_retries=1)]
         await old.set_event("a", 2)
         await old.set_event("b", 3)
@@ -150,7 +155,7 @@ async def test_an_older_instance_works_on_while_a_newer_one_upgrades(ground: Gro
     # and it may start again, when the store is newer than it knows
     async with open_store(ground.url) as old:
         assert await old.event_rows() == [Row(id=2, name="b", max_retries=3)]
-    assert ground.sql("SELECT * FROM deadletter_version") == "0002"
+    assert ground.sql("SELECT * FROM deadletter_version") == "9999"
 
 
 def test_every_migration_only_adds() -> None:

@@ -102,6 +102,9 @@ def test_several_instances_keep_to_a_budget_together() -> None:
     one_of_three.gates.share_among(3)
     assert 170 <= alone.over(60) <= 200
     assert 55 <= one_of_three.over(60) <= 67
+    one_of_three.gates.use(CALM, budget(p=180, q=180))
+    assert 55 <= one_of_three.over(60) <= 67
+    assert 55 <= one_of_three.over(60, policy="q") <= 67
     one_of_three.gates.share_among(1)
     assert 170 <= one_of_three.over(60) <= 200
     one_of_three.gates.share_among(0)  # nobody was counted: as before
@@ -218,6 +221,7 @@ def test_one_letter_probes_an_origin_and_its_group_together() -> None:
     guarded.clock.pass_(5.0)
     assert guarded.gates.admit("orders", "TimeoutError", "p", "probe") is None
     assert guarded.gates.admit("orders", "ValueError", "p", "second") == "orders"
+    assert guarded.gates.allowance("orders/TimeoutError").count == 0
 
 
 def test_a_letter_that_is_delivered_again_did_not_die_again() -> None:

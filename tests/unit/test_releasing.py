@@ -62,6 +62,9 @@ class Ways:
         self.repairs += 1
         self.made.clear()
 
+    def forget(self) -> None:
+        self.homes.clear()
+
     def holds(self, gate: str) -> bool:
         return gate in self.made
 

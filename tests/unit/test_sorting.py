@@ -69,6 +69,9 @@ class Known:
     async def repair(self) -> None:
         self.repairs += 1
 
+    def forget(self) -> None:
+        self.homes.clear()
+
 
 class Desk:
     """A sorter with everything around it."""

@@ -101,6 +101,8 @@ class Tally:
     moved: int = 0
     left: int = 0
     failed: int = 0
+    dropped: int = 0
+    """Thrown away, because the decision said so."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     examples: Sequence[Failure] = ()
     maybe_twice: int = 0
@@ -143,11 +145,12 @@ class Courier:
         self._passage: Passage | None = None
         self._stopped = False
         self._total: int | None = None
-        self._acked = self._moved = self._published = 0
+        self._acked = self._moved = self._published = self._dropped = 0
         self._maybe_twice = 0
         self._links = 0
         self._refused: dict[str, str] = {}
         self._one_by_one = 0
+        self._missing = 0
         self._blocked: str | None = None
         self._shown_at = 0.0
         self._deadline: float | None = None
@@ -178,6 +181,7 @@ class Courier:
 
     def _begin(self) -> float:
         started = asyncio.get_running_loop().time()
+        self._missing = 0
         if self._bounds.seconds is not None:
             self._deadline = started + self._bounds.seconds
         return started
@@ -191,6 +195,7 @@ class Courier:
             moved=self._moved,
             left=0 if last is None else last.judge.left,
             failed=failed.total(),
+            dropped=self._dropped,
             reasons=dict(failed.most_common()),
             examples=() if last is None else tuple(last.judge.examples),
             maybe_twice=self._maybe_twice,
@@ -237,6 +242,8 @@ class Courier:
                 self._account(passage)
                 if isinstance(error, ConnectionForced):
                     raise
+                if isinstance(error, NotFound) and passage.suspects and self._find_anew():
+                    continue
                 if passage.suspects:
                     self._suspect(passage.suspects, error)
                 elif isinstance(error, ChannelClosed) or passage.lost_source:
@@ -272,6 +279,7 @@ class Courier:
     def _account(self, passage: Passage) -> None:
         self._acked += passage.acked
         self._moved += passage.moved
+        self._dropped += passage.judge.dropped
         self._published += passage.published
         # Confirmed but not acked, or under way when the line went dead: the copy may be there, and the
         # letter is back in its source.
@@ -281,6 +289,14 @@ class Courier:
             # The last acks may have been lost with the line.
             self._maybe_twice += min(passage.acked, self._terms.prefetch)
         self._one_by_one = max(0, self._one_by_one - passage.seen)
+
+    def _find_anew(self) -> bool:
+        """Whether another way may be found to what somebody deleted; that is not the letters' fault."""
+        if self._judging.on_missing is None or self._missing >= CULPRITS_MAX:
+            return False
+        self._missing += 1
+        self._judging.on_missing()
+        return True
 
     def _suspect(self, suspects: Sequence[str], error: ChannelClosed | ClosedByBroker) -> None:
         """One of these letters made the broker close the publishing side."""

@@ -50,6 +50,8 @@ class Judging:
     on_fate: Callable[[object], None] = _no_fate
     """A letter is safe in its new home, was dropped, or is left: with the fate its verdict carried."""
     on_failure: Callable[[Failure], None] = _no_failure
+    on_missing: Callable[[], None] | None = None
+    """An exchange that a verdict named is gone: what is remembered of ways no longer holds."""
 
 
 class Judge:
@@ -66,6 +68,8 @@ class Judge:
         self.moved = 0
         self.left = 0
         self.dropped = 0
+        self.pending = 0
+        """Letters whose decision is still to come."""
         self.failed: Counter[str] = Counter()
         self.examples: list[Failure] = []
         self.outlet: Outlet | None = None
@@ -132,6 +136,7 @@ class Judge:
             case Wrap():
                 self.outlet.send_wrapped(intake, delivery, verdict, tries=tries)
             case Later(future):
+                self.pending += 1
                 future.add_done_callback(partial(self._resume, intake, delivery, letter, tries))
             case _:
                 assert_never(verdict)
@@ -154,6 +159,7 @@ class Judge:
         tries: int,
         future: asyncio.Future[Verdict],
     ) -> None:
+        self.pending -= 1
         if not self._active() or intake.channel.error is not None or future.cancelled():
             return  # unsettled: it is given back
         if (error := future.exception()) is not None:

@@ -18,7 +18,7 @@ from deadletter.broker.verdict import Send, Wrap
 from deadletter.core.envelope import Address, Route, letter_id, move_number
 from deadletter.core.message import Message
 from deadletter.core.wrapping import wrap
-from deadletter.errors import MessageError, MoveFailed, WireError
+from deadletter.errors import MessageError, MoveFailed, UsageError, WireError
 
 WAYS_MAX: Final = 4_096
 """How many different ways are remembered; each is a few hundred bytes."""
@@ -140,7 +140,11 @@ class Outlet:
     ) -> str | None:
         """Publish a letter; returns why it cannot go, in which case nothing was published."""
         if self._last is None or self._last[0] is not verdict:
-            self._last = self._ways.get(id(verdict)) or self._way(verdict)
+            try:
+                self._last = self._ways.get(id(verdict)) or self._way(verdict)
+            except (UnicodeError, UsageError, MessageError) as error:
+                # Such a name came with the letter itself: AMQP takes any bytes for a routing key.
+                return f"what it was to be sent with cannot be written: {error}"
         _, publishing, route = self._last
         channel, message = self._channel, delivery.message
         try:

@@ -113,6 +113,11 @@ class Passage:
         return 0 if self._outlet is None else self._outlet.under_way
 
     @property
+    def _busy(self) -> bool:
+        """Whether something is still to come of letters that were taken: a second thought, at least."""
+        return bool(self._waiting or self.judge.pending or self.under_way)
+
+    @property
     def lost_source(self) -> bool:
         """Whether the connection to the source ended under us."""
         return self._taking.closed.done()
@@ -162,7 +167,7 @@ class Passage:
             if self._deadline is not None and now >= self._deadline:
                 return Ended.TIME
             if self._budget is not None:
-                if self.seen >= self._budget and not self._waiting:
+                if self.seen >= self._budget and not self._busy:
                     return Ended.COMPLETE
                 ended = await self._is_dry(now)
                 if ended is not None:
@@ -229,7 +234,7 @@ class Passage:
 
     async def _is_dry(self, now: float) -> Ended | None:
         """Whether the source has nothing more for us although less came than was expected."""
-        if self.under_way or self._waiting or now - self._delivered_at < IDLE_S:
+        if self._busy or now - self._delivered_at < IDLE_S:
             return None
         ready = (await self._intakes.present.channel.declare_queue(self._source, passive=True)).message_count
         if ready == 0 and self.seen == self._seen_before:

@@ -15,7 +15,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from deadletter.amqp.address import Address
 from deadletter.amqp.connection import Connection
@@ -68,12 +68,20 @@ class Persistence:
         return longest * (0.5 + dice / 2)
 
 
+class Dial(Protocol):
+    """Opens a connection; raises a CannotConnect."""
+
+    async def __call__(self, address: Address, *, name: str) -> Connection: ...
+
+
 @dataclass(slots=True)
 class Link:
     """Connections to one host, opened when first asked for, closed together."""
 
     address: Address
     name: str
+    dial: Dial = connect
+    """How a connection comes about; the memory broker has a way of its own."""
     _open: dict[str, Connection] = field(default_factory=dict)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -85,7 +93,9 @@ class Link:
             async with self._opening:  # several may ask at once, and the second needs none of its own
                 found = self._open.get(purpose)
                 if found is None or found.closed.done():
-                    found = self._open[purpose] = await connect(self.address, name=f"{self.name}: {purpose}")
+                    found = self._open[purpose] = await self.dial(
+                        self.address, name=f"{self.name}: {purpose}"
+                    )
         return found
 
     async def close(self) -> None:
@@ -106,6 +116,7 @@ async def supervise(
     persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
     dice: Callable[[], float] = random.random,
     on_event: Callable[[Event], None] = _ignore,
+    dial: Dial = connect,
 ) -> _T:
     """Run `work` on a link, again on a new one whenever the link is lost, until it returns or raises."""
     loop = asyncio.get_running_loop()
@@ -113,7 +124,7 @@ async def supervise(
     lost_at, tries, patience_s, been_there = loop.time(), 0, persistence.first_s, False
     while True:
         try:
-            link = await _open_any(hosts, name)
+            link = await _open_any(hosts, name, dial)
             opened_at = loop.time()
             if not been_there:
                 been_there, lost_at, patience_s = True, opened_at, persistence.again_s
@@ -138,11 +149,11 @@ async def supervise(
             await asyncio.sleep(pause_s)
 
 
-async def _open_any(hosts: list[Address], name: str) -> Link:
+async def _open_any(hosts: list[Address], name: str, dial: Dial) -> Link:
     """A link to the first host that answers; the one that did is asked first the next time."""
     failures: list[WireError] = []
     for place, address in enumerate(hosts):
-        link = Link(address, name)
+        link = Link(address, name, dial)
         try:
             await link.connection("consume")
         except RETRYABLE as error:  # also a host that is just shutting down: it says so and hangs up

@@ -14,40 +14,38 @@ itself after a lost connection. SIGTERM: no new messages, handlers end what they
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.session import Event as SessionEvent
-from deadletter.broker.session import Link, Persistence, Waiting, supervise
-from deadletter.consumer.backoffs import Delays, exponential
+from deadletter.broker.courier import Tally
+from deadletter.broker.session import Link, Persistence
+from deadletter.consumer.backoffs import Delays, milliseconds
+from deadletter.consumer.desk import LAYOUTS, Desk, LayoutName, Wishes
 from deadletter.consumer.details import Redact, Teller
-from deadletter.consumer.events import Event, Listener, Lost, Ready, Stopping
-from deadletter.consumer.ground import Ground, Laid
-from deadletter.consumer.handling import Handler
-from deadletter.consumer.outcomes import Rule, Rules
-from deadletter.consumer.station import Plan, Station
-from deadletter.errors import ConnectionLost, DeadletterError, UsageError
+from deadletter.consumer.events import Audience, Listener, Stopping
+from deadletter.consumer.gate import Health
+from deadletter.consumer.idempotency import Ids
+from deadletter.consumer.once import Key
+from deadletter.consumer.outcomes import Rule
+from deadletter.consumer.serving import DepthAlert, DepthCall, DepthWatch, Serving
+from deadletter.consumer.statistics import (
+    QueueStatistics,
+    delays_of,
+    depth_of,
+    drain_level,
+    queue_statistics,
+    way_of,
+)
+from deadletter.errors import CannotConnect, UsageError
 
-LayoutName: TypeAlias = Literal["auto", "return", "ladder", "loop", "native", "external"]
-LAYOUTS: Final = ("auto", "return", "ladder", "loop", "native", "external")
+__all__ = ["LAYOUTS", "Consumer", "DepthAlert", "Desk", "LayoutName"]
+
 FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0)
-PAUSE_S: Final = 1.0
-_log: Final = logging.getLogger("deadletter.consumer")
+DEPTH_S: Final = 30.0
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """One queue of the application, as it was asked for."""
-
-    plan: Plan
-    handler: Handler
-    layout: LayoutName
 
 
 class Consumer:
@@ -61,6 +59,7 @@ class Consumer:
         service: str = "",
         release: str = "",
         redact: Redact | None = None,
+        health: Health | None = None,
         grace: float = 30.0,
         persistence: Persistence = FOR_EVER,
     ) -> None:
@@ -68,11 +67,12 @@ class Consumer:
         self._api = api
         self._name = service or "deadletter consumer"
         self._teller = Teller(service=service, release=release, redact=redact)
+        self._health = health
         self._grace_s = grace
         self._persistence = persistence
         self._desks: dict[str, Desk] = {}
-        self._listeners: list[Listener] = []
-        self._threads: ThreadPoolExecutor | None = None
+        self._depths: list[DepthWatch] = []
+        self._emit = Audience()
         self._stop: asyncio.Event | None = None
         self.ready: asyncio.Event | None = None
         """Set while messages are taken; there once `serve` runs."""
@@ -90,57 +90,157 @@ class Consumer:
         concurrency: int = 10,
         timeout: float | None = None,
         deliveries: int = 5,
+        budget: float | None = None,
+        health: Health | None = None,
+        idempotent: Ids | None = None,
+        key: Key | None = None,
     ) -> Callable[[_F], _F]:
         """Handle the messages of this queue with the decorated function.
 
         `on` maps error classes to `park`, `discard`, `retry(…)` or a back-off. `timeout` is in seconds.
-        `deliveries`: a message of which the process died so often is put aside.
+        `deliveries`: a message of which the process died so often is put aside. `budget`: at most so many
+        retries a minute. `health`: while it says no, nothing is taken. `idempotent`: a message that was done
+        is not handled again, by its `message_id` or by `key`.
         """
-        if layout not in LAYOUTS:
-            raise UsageError(f"queue {name}: layout: expected {', '.join(LAYOUTS)}, got {layout!r}")
-        for what, number in (
-            ("prefetch", prefetch),
-            ("concurrency", concurrency),
-            ("deliveries", deliveries),
-        ):
-            if not 1 <= number <= 65_535:
-                raise UsageError(f"queue {name}: {what}: expected a number from 1 to 65535, got {number!r}")
-        rules = Rules(
-            retries=retries, backoff=exponential(cap=600, jitter=0.2) if backoff is None else backoff, on=on
+        return self._decorator(
+            Wishes(
+                queue=name,
+                layout=layout,
+                retries=retries,
+                backoff=backoff,
+                on=on,
+                prefetch=prefetch,
+                concurrency=concurrency,
+                timeout=timeout,
+                deliveries=deliveries,
+                budget=budget,
+                health=health,
+                idempotent=idempotent,
+                key=key,
+            )
         )
 
-        def decorate(function: _F) -> _F:
-            if name in self._desks:
-                raise UsageError(f"queue {name}: expected one handler, got a second one: {function!r}")
-            self._desks[name] = Desk(
-                plan=Plan(
-                    queue=name,
-                    prefetch=max(prefetch, concurrency),
-                    concurrency=concurrency,
-                    deliveries_max=deliveries,
-                ),
-                handler=Handler(function, rules, timeout_s=timeout, threads=self._pool(concurrency)),
+    def batch(
+        self,
+        name: str,
+        *,
+        size: int = 100,
+        wait: float = 1.0,
+        layout: LayoutName = "auto",
+        retries: int = 5,
+        backoff: Delays | None = None,
+        on: Mapping[type[BaseException], Rule] | None = None,
+        prefetch: int | None = None,
+        concurrency: int = 1,
+        timeout: float | None = None,
+        deliveries: int = 5,
+        budget: float | None = None,
+        health: Health | None = None,
+        idempotent: Ids | None = None,
+        key: Key | None = None,
+    ) -> Callable[[_F], _F]:
+        """Handle up to `size` messages of this queue in one call; fewer when none came for `wait` seconds.
+
+        The function takes a `list[Order]`, a `list[Message]` or both. Returning: all are done. Raising: each
+        is treated by the rules. `raise BatchFailed({index: error})`: these failed, the others are done.
+        """
+        return self._decorator(
+            Wishes(
+                queue=name,
                 layout=layout,
+                retries=retries,
+                backoff=backoff,
+                on=on,
+                prefetch=min(65_535, 2 * size * concurrency) if prefetch is None else prefetch,
+                concurrency=concurrency,
+                timeout=timeout,
+                deliveries=deliveries,
+                budget=budget,
+                health=health,
+                idempotent=idempotent,
+                key=key,
+                size=size,
+                wait=wait,
             )
+        )
+
+    def _decorator(self, wishes: Wishes) -> Callable[[_F], _F]:
+        wishes.check()
+
+        def decorate(function: _F) -> _F:
+            if wishes.queue in self._desks:
+                raise UsageError(
+                    f"queue {wishes.queue}: expected one handler, got a second one: {function!r}"
+                )
+            self._desks[wishes.queue] = wishes.desk(function)
             return function
 
         return decorate
 
     def listen(self, listener: Listener) -> None:
         """Hear of everything that happens: for logs, metrics, tests. One that raises stops nothing."""
-        self._listeners.append(listener)
+        self._emit.add(listener)
 
-    def _pool(self, concurrency: int) -> ThreadPoolExecutor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="handler")
-        return self._threads
+    def watch_depth(self, queue: str, *, above: int, call: DepthCall, every: float = DEPTH_S) -> None:
+        """Call this, every 30 s, while more than so many messages wait in a queue, any of the vhost."""
+        if above < 0 or every <= 0:
+            raise UsageError(f"watch_depth {queue}: expected above ≥ 0 and every > 0, got {above}, {every}")
+        self._depths.append(DepthWatch(queue=queue, above=above, call=call, every_s=every))
 
-    def _emit(self, event: Event) -> None:
-        for listener in self._listeners:
+    # -- looking and helping -----------------------------------------------------------------------------
+    async def statistics(self) -> dict[str, QueueStatistics]:
+        """How full each queue, its delays and its parked letters are. The consumer need not run."""
+        found: dict[str, QueueStatistics] = {}
+        async with self._visit() as link:
+            for queue, desk in self._desks.items():
+                rules = desk.handler.rules
+                way = await way_of(link, self._api, desk)
+                found[queue] = await queue_statistics(link, way, queue, rules.schedule, rules.schedules)
+        return found
+
+    async def drain(self, queue: str, *delays: float) -> dict[str, Tally]:
+        """Let out now what waits in the delays of a queue: in these (in seconds), or in all of them.
+
+        Returns what became of each, by the name of the delay's queue. The consumer need not run.
+        """
+        desk = self._desks.get(queue)
+        if desk is None:
+            raise UsageError(f"drain: expected one of {', '.join(self._desks)}, got {queue!r}")
+        rules = desk.handler.rules
+        async with self._visit() as link:
+            way = await way_of(link, self._api, desk)
+            levels = delays_of(way, queue, rules.schedule, rules.schedules)
+            wanted = {milliseconds("drain", delay) for delay in delays}
+            if unknown := wanted - set(levels.values()):
+                there = ", ".join(f"{ms / 1000:g}" for ms in sorted(set(levels.values())))
+                raise UsageError(
+                    f"drain {queue}: expected delays of layout {way} ({there or 'none'} s), got "
+                    f"{', '.join(f'{ms / 1000:g}' for ms in sorted(unknown))} s"
+                )
+            chosen = [
+                name
+                for name, ms in levels.items()
+                if (not wanted or ms in wanted) and await depth_of(link, name) is not None
+            ]
+        return {name: await drain_level(self._addresses, way, queue, name) for name in chosen}
+
+    @asynccontextmanager
+    async def _visit(self) -> AsyncIterator[Link]:
+        """A link of its own, for a question: to the first host that answers."""
+        *others, last = self._addresses
+        link = Link(last, f"{self._name}: statistics")
+        for address in others:
+            found = Link(address, link.name)
             try:
-                listener(event)
-            except Exception:
-                _log.exception("a listener failed; messages go on")
+                await found.connection("declare")
+            except CannotConnect:
+                continue
+            link = found
+            break
+        try:
+            yield link
+        finally:
+            await link.close()
 
     # -- life --------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -175,87 +275,23 @@ class Consumer:
             raise UsageError("expected at least one @app.queue(…), got none")
         self._stop = asyncio.Event()
         self.ready = asyncio.Event()
-        working = asyncio.ensure_future(
-            supervise(
-                self._addresses,
-                self._on,
-                name=self._name,
-                persistence=self._persistence,
-                on_event=self._on_session,
-            )
-        )
-        stopping = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done() and not self.ready.is_set():
-                working.cancel()  # it waits for a broker that does not come
-            await asyncio.wait({working})
-            if not working.cancelled():
-                working.result()
-        finally:
-            stopping.cancel()
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-            if self._threads is not None:
-                self._threads.shutdown(wait=False, cancel_futures=True)
-                self._threads = None
+        await Serving(
+            self._addresses,
+            tuple(self._desks.values()),
+            api=self._api,
+            name=self._name,
+            teller=self._teller,
+            health=self._health,
+            depths=tuple(self._depths),
+            persistence=self._persistence,
+            grace_s=self._grace_s,
+            emit=self._emit,
+            stop=self._stop,
+            ready=self.ready,
+        ).run()
 
     def stop(self, why: str = "asked to") -> None:
         """No new messages; handlers end what they have begun; then `serve` returns."""
         if self._stop is not None and not self._stop.is_set():
             self._emit(Stopping(why=why))
             self._stop.set()
-
-    def _on_session(self, event: SessionEvent) -> None:
-        if isinstance(event, Waiting):
-            self._emit(Lost(what="broker", why=str(event.reason), seconds=event.seconds))
-
-    async def _on(self, link: Link) -> None:
-        """All queues on one link."""
-        assert self._stop is not None
-        assert self.ready is not None
-        ground = Ground(link, self._api)
-        laid = [await ground.lay(desk) for desk in self._desks.values()]
-        tasks = [
-            asyncio.ensure_future(self._serve_queue(link, ground, desk, one))
-            for desk, one in zip(self._desks.values(), laid, strict=True)
-        ]
-        self._emit(
-            Ready(
-                queues=tuple(self._desks),
-                layouts=tuple(one.paths.way.value for one in laid),
-                notes=tuple(note for one in laid for note in one.notes),
-            )
-        )
-        self.ready.set()
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
-            self.ready.clear()
-            for task in tasks:
-                if not task.done():
-                    task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
-                raise result
-
-    async def _serve_queue(self, link: Link, ground: Ground, desk: Desk, laid: Laid) -> None:
-        """One queue on one link: a queue that goes away is waited for."""
-        assert self._stop is not None
-        while not self._stop.is_set():
-            station = Station(
-                desk.plan,
-                desk.handler,
-                laid.paths,
-                teller=self._teller,
-                emit=self._emit,
-                mend=lambda target: ground.mend(desk, target),
-            )
-            try:
-                await station.on(link, self._stop, grace_s=self._grace_s)
-            except ConnectionLost:
-                raise
-            except DeadletterError as error:
-                self._emit(Lost(what=f"queue {desk.plan.queue}", why=str(error), seconds=PAUSE_S))
-                await asyncio.sleep(PAUSE_S)

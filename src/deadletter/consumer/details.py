@@ -40,8 +40,8 @@ class Teller:
     def headers(self, error: BaseException, *, at_ms: int, first_at_ms: int | None) -> dict[str, Value]:
         """The headers that tell of this failure."""
         told: dict[str, Value] = {
-            names.ERROR_TYPE: _type_of(error)[:TYPE_CHARS],
-            names.ERROR_MESSAGE: self._text(str(error), MESSAGE_CHARS),
+            names.ERROR_TYPE: type_of(error)[:TYPE_CHARS],
+            names.ERROR_MESSAGE: self._text(_message(error), MESSAGE_CHARS),
             names.ERROR_STACK: self._text(_stack(error), STACK_CHARS, tail=True),
             names.ERROR_HOST: self.host[:TYPE_CHARS],
             names.ERROR_AT: at_ms,
@@ -71,7 +71,8 @@ def slimmer(headers: dict[str, Value]) -> dict[str, Value]:
     }
 
 
-def _type_of(error: BaseException) -> str:
+def type_of(error: BaseException) -> str:
+    """The name of its class, with the module where that tells something."""
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
@@ -81,3 +82,10 @@ def _stack(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))
     except Exception as broken:  # noqa: BLE001 -- an error whose own text cannot be made must not hide itself
         return f"(no stack: {type(broken).__name__})"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 -- an application's __str__
+        return f"(no text: {type(broken).__name__})"

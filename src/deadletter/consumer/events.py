@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from deadletter.core.letter import Letter
+
+_log: Final = logging.getLogger("deadletter.consumer")
 
 
 class Fate(StrEnum):
     """What became of a message."""
 
     DONE = "done"
+    SKIPPED = "skipped"
+    """It was done before, as its id says; acked without running the handler."""
     RETRIED = "retried"
     PARKED = "parked"
     DISCARDED = "discarded"
@@ -23,14 +28,19 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handled:
-    """One message; for successes one fact stands for all of a queue, and says nothing but that."""
+    """What became of one message. A success says no more than how long it took."""
 
     queue: str
     fate: Fate
     attempt: int = 0
     delay_ms: int | None = None
+    """Of a retry: how long it waits; None where the broker's own set-up decides that."""
     cause: str = ""
     why: str = ""
+    error: str = ""
+    """The type of the error, with its module."""
+    seconds: float | None = None
+    """How long the handler took; None when it did not run."""
     letter: Letter | None = None
 
 
@@ -53,9 +63,49 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """A health check says no: nothing is taken from this queue; it is asked again in `seconds`."""
+
+    queue: str
+    why: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The health check says yes again."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
+    """The consumer was asked to end."""
+
     why: str
 
 
-Event: TypeAlias = Handled | Lost | Ready | Stopping
+Event: TypeAlias = Handled | Lost | Ready | Paused | Resumed | Stopping
 Listener: TypeAlias = Callable[[Event], None]
+
+
+class Audience:
+    """Everybody who listens. False while nobody does: then no fact need be made."""
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    def add(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def __call__(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 -- whatever a listener raises, messages go on
+                _log.exception("a listener failed; messages go on")

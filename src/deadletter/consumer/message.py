@@ -1,8 +1,8 @@
 """A message as a handler sees it: the body, how often it was tried, why it failed before, how it came.
 
 Most handlers take the decoded body alone. One that wants more has a parameter of this type. The verbs are
-for those who want to say themselves what becomes of it, and when; after one of them the handler's end says
-nothing any more.
+for those who want to say themselves what becomes of it. They are carried out when the handler ends, and after
+one of them it does not matter how it ends.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from deadletter.errors import UsageError
 class Message:
     """Given to handlers. Headers and deaths are read when they are asked for."""
 
-    __slots__ = ("_decided", "_history", "_letter", "attempt", "queue")
+    __slots__ = ("_closed", "_decided", "_history", "_letter", "attempt", "begun_before", "queue")
 
     def __init__(self, letter: Letter, attempt: int) -> None:
         self.queue = letter.source
         self.attempt = attempt
         """How often it was sent back before; 0 the first time."""
+        self.begun_before = False
+        """Whether an earlier run of the handler began it and never came to an end: `idempotent` tells."""
         self._letter = letter
         self._history: History | None = None
         self._decided: Exception | bool = False
+        self._closed = False
 
     @property
     def body(self) -> bytes:
@@ -102,6 +105,11 @@ class Message:
         self._decide(Discard(why))
 
     def _decide(self, decided: Exception | bool) -> None:
+        if self._closed:
+            raise UsageError(
+                "expected ack, retry, park or discard before the handler ends, got one after it: what became "
+                "of the message is settled"
+            )
         if self._decided is not False:
             raise UsageError("expected one of ack, retry, park or discard once per message, got a second one")
         self._decided = decided
@@ -109,4 +117,9 @@ class Message:
     @property
     def decided(self) -> Exception | bool:
         """What a verb said: True for ack, an exception for the others, False when none was used."""
+        return self._decided
+
+    def close(self) -> Exception | bool:
+        """The handler has ended: no verb counts any more. Returns what one of them said before."""
+        self._closed = True
         return self._decided

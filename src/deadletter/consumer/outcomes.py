@@ -44,6 +44,18 @@ class HandlerTimeout(Exception):
     """The handler took longer than the queue allows."""
 
 
+class HandlerCancelled(Exception):
+    """The handler awaited something that somebody else cancelled."""
+
+
+class BatchFailed(Exception):
+    """Raise it in a batch handler: these messages failed, by their place in the list; the others are done."""
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        self.errors = dict(errors)
+        super().__init__(f"{len(self.errors)} of the batch failed")
+
+
 class Undecodable(Exception):
     """The body is not what the handler's annotation says."""
 
@@ -115,7 +127,9 @@ class Rules:
 
 __all__ = [
     "Backoff",
+    "BatchFailed",
     "Discard",
+    "HandlerCancelled",
     "HandlerTimeout",
     "Park",
     "RetryLater",

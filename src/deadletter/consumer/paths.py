@@ -6,6 +6,10 @@
     native    again: rejected with requeue, the broker waits (4.3); aside: <queue>.dlq
     external  both: rejected, into whatever the application declared; dlq serve may take it from there
 
+A ladder's rungs are the queue's own delays. A delay that an error's rule or a handler asks for and that is no
+rung's gets a queue of its own, `<queue>__retry.<ms>ms`, when it is first needed. `loop` and `native` have the
+delays of the queue and no others.
+
 What is published is published with the failure's details, confirmed, and then acked. What is rejected stays
 byte for byte what it was.
 """
@@ -17,13 +21,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias, assert_never
 
-from deadletter.broker.verdict import Send
+from deadletter.broker.verdict import Send, Wrap
 from deadletter.core import lenient, names
-from deadletter.core.backoff import Schedule
+from deadletter.core.backoff import MAX_DELAY_MS, Schedule
 from deadletter.core.deaths import read_history
 from deadletter.core.envelope import Deaths, Leg, delivery_count
 from deadletter.core.layouts import ladder
-from deadletter.core.layouts.naming import PARKED, dlq_name, level_name
+from deadletter.core.layouts.naming import PARKED, around, dlq_name, level_name
 from deadletter.core.letter import Letter
 from deadletter.core.message import HEADERS, flags_of
 from deadletter.core.table import Value
@@ -47,6 +51,8 @@ class Reject:
 
 
 Route: TypeAlias = Send | Reject
+_DIGITS: Final = 3
+"""A handler may ask for any delay, and each is a queue: so many digits of it count, rounded up."""
 _MINE: Final = frozenset(
     name.encode()
     for name in (
@@ -66,11 +72,18 @@ class Past:
     """What a message carries of its earlier tries."""
 
     attempt: int
+    counted: int
+    """How often the queue says that it was delivered in vain; 0 where it does not count."""
     deliveries: int
-    """How often a consumer died of it, as far as the queue or a header tells."""
+    """The same as a header of ours says: see `suspicion`."""
     exchange: str
     routing_key: str
     first_failed_at_ms: int | None
+
+    @classmethod
+    def unread(cls) -> Past:
+        """Of a message whose headers cannot be read."""
+        return cls(attempt=0, counted=0, deliveries=0, exchange="", routing_key="", first_failed_at_ms=None)
 
 
 class Paths:
@@ -87,6 +100,7 @@ class Paths:
         if not flags_of(letter.message.properties) & HEADERS:
             return Past(
                 attempt=0,
+                counted=0,
                 deliveries=0,
                 exchange=letter.exchange,
                 routing_key=letter.routing_key,
@@ -98,9 +112,8 @@ class Paths:
         first_at = headers.get(names.ERROR_FIRST_AT)
         return Past(
             attempt=self._attempt(headers, count, mine=mine),
-            deliveries=0
-            if self.way is Way.NATIVE
-            else max(count, lenient.count(headers.get(names.DELIVERIES)) or 0),
+            counted=count,
+            deliveries=(lenient.count(headers.get(names.DELIVERIES)) or 0) if mine else 0,
             exchange=_text(headers, names.ORIGIN_EXCHANGE) if mine else letter.exchange,
             routing_key=_text(headers, names.ORIGIN_ROUTING_KEY) if mine else letter.routing_key,
             first_failed_at_ms=first_at if mine and isinstance(first_at, int) else None,
@@ -119,17 +132,35 @@ class Paths:
                 assert_never(self.way)
 
     # -- what comes ------------------------------------------------------------------------------------
-    def again(self, past: Past, schedule: Schedule, delay_ms: int, details: Mapping[str, Value]) -> Route:
-        """One more try after `delay_ms`."""
+    def delay_ms(self, past: Past, schedule: Schedule, asked_ms: int) -> int | None:
+        """How long it will really wait; `schedule` is the queue's own. None: nobody here knows."""
+        match self.way:
+            case Way.RETURN:
+                return asked_ms
+            case Way.LADDER:
+                own = schedule.choices_ms(past.attempt)
+                return own[len(own) // 2] if asked_ms in own else asked_ms
+            case Way.LOOP | Way.NATIVE:
+                own = schedule.choices_ms(past.attempt)
+                return own[len(own) // 2] if own else None
+            case Way.EXTERNAL:
+                return None
+            case _:
+                assert_never(self.way)
+
+    def again(self, past: Past, schedule: Schedule, asked_ms: int, details: Mapping[str, Value]) -> Route:
+        """One more try after `asked_ms`; `schedule` is the queue's own."""
         retry = past.attempt + 1
         headers = {**self._carried(past, retry), **details}
         match self.way:
             case Way.RETURN:
-                return Send(routing_key=level_name(delay_ms), leg=Leg.WAIT, headers=headers)
-            case Way.LADDER:
-                rung = ladder.rung_name(self.queue, min(retry, max(1, schedule.retries)))
+                return Send(routing_key=level_name(asked_ms), leg=Leg.WAIT, headers=headers)
+            case Way.LADDER if asked_ms in schedule.choices_ms(past.attempt):
+                rung = ladder.rung_name(self.queue, min(retry, schedule.retries))
                 exchange = ladder.retry_exchange_name(self.queue)
                 return Send(exchange=exchange, routing_key=rung, headers=headers)
+            case Way.LADDER:
+                return Send(routing_key=extra_rung_name(self.queue, asked_ms), headers=headers)
             case Way.LOOP | Way.EXTERNAL:
                 return Reject(requeue=False)
             case Way.NATIVE:
@@ -160,13 +191,27 @@ class Paths:
             case _:
                 assert_never(self.way)
 
-    def anew(self, past: Past) -> Send:
-        """Into the same queue once more, with the deliveries it cost: for queues that do not count them."""
+    def wrapped(self, *, cause: str, why: str, at_ms: int) -> Wrap | Reject:
+        """No more tries for one that cannot even be read: whole, inside another message."""
+        match self.way:
+            case Way.RETURN:
+                return Wrap(routing_key=PARKED, cause=cause, why=why, at_ms=at_ms)
+            case Way.LADDER:
+                return Wrap(routing_key=ladder.dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
+            case Way.LOOP:
+                name = dlq_name(self.queue)
+                return Wrap(exchange=name, routing_key=name, cause=cause, why=why, at_ms=at_ms)
+            case Way.NATIVE:
+                return Wrap(routing_key=dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
+            case Way.EXTERNAL:
+                return Reject(requeue=False)
+            case _:
+                assert_never(self.way)
+
+    def anew(self, past: Past, deliveries: int) -> Send:
+        """Into the same queue once more, with the deliveries it cost."""
         keep = Deaths.KEEP if self.way is Way.LOOP else Deaths.SET_ASIDE
-        headers: dict[str, Value] = {
-            **self._carried(past, past.attempt),
-            names.DELIVERIES: past.deliveries + 1,
-        }
+        headers: dict[str, Value] = {**self._carried(past, past.attempt), names.DELIVERIES: deliveries}
         return Send(routing_key=self.queue, deaths=keep, headers=headers)
 
     def _carried(self, past: Past, attempt: int) -> dict[str, Value]:
@@ -181,3 +226,14 @@ class Paths:
 
 def _text(headers: Mapping[str, Value], name: str) -> str:
     return lenient.name(headers.get(name)) or ""
+
+
+def extra_rung_name(queue: str, delay_ms: int) -> str:
+    """The queue of a delay that is no rung's: `orders__retry.60000ms`."""
+    return around("", queue, f"__retry.{delay_ms}ms")
+
+
+def rounded_ms(delay_ms: int) -> int:
+    """What a handler asked for, in a few digits, never shorter: each delay is a queue."""
+    unit: int = 10 ** max(0, len(str(delay_ms)) - _DIGITS)
+    return min(-(-delay_ms // unit) * unit, MAX_DELAY_MS)

@@ -1,46 +1,39 @@
-"""A station: one queue, its handler, and the safe way out for every message.
+"""A station: one queue and its handler, on one link.
 
-Messages come to an intake (a channel with one consumer), workers take them one by one, and what a handler's
-end means is carried out: acked, or published with the failure's details, confirmed, and then acked, or
-rejected for the broker to do the rest. Whatever happens in between, a message that was not settled is still
-in its queue. Acks of neighbours travel as one.
+Messages come to an intake (a channel with one consumer), workers take them one by one or in batches, and the
+settler carries out what their end means. A message that is suspected of killing its consumer is handled
+alone: nothing more is taken, what is in hand is brought to its end, and then it is its turn.
 
-A message that a publish cannot place (the target is gone, or full) is not given up and not spun: the layout
-is declared anew, and it is tried again after a pause, for as long as the consumer runs.
+A station ends when it is told to: it takes no more, gives back what nobody has begun, and lets the handlers
+end what they have begun.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 from deadletter.amqp.channel import Delivery
-from deadletter.broker.flights import Outcome as Landed
 from deadletter.broker.intake import Intake, Window
-from deadletter.broker.outlet import Cargo, Outlet
 from deadletter.broker.session import Link
-from deadletter.broker.verdict import Send, Wrap
-from deadletter.consumer.details import Teller, slimmer
-from deadletter.consumer.events import Event, Fate, Handled
-from deadletter.consumer.handling import Again, Aside, Away, Done, Handler, Outcome
+from deadletter.consumer.batching import BatchHandler
+from deadletter.consumer.details import Teller
+from deadletter.consumer.events import Audience
+from deadletter.consumer.handling import DONE, Aside, Handler
 from deadletter.consumer.message import Message
-from deadletter.consumer.paths import Past, Paths, Reject, Route, Way
+from deadletter.consumer.paths import Past, Paths, Way
+from deadletter.consumer.settling import Held, Settler
+from deadletter.consumer.suspicion import Alone, Anew, Deadly, Fine, suspicion
 from deadletter.core.envelope import Address
-from deadletter.core.layouts.naming import PARKED
+from deadletter.core.guards.budget import Budget
 from deadletter.core.letter import Letter
-from deadletter.core.table import Value
-from deadletter.errors import MessageError, WireError
+from deadletter.errors import DeadletterError, MessageError, MoveFailed
 
-SETTLE_S: Final = 0.05
-"""No message that is done waits longer for its ack because one before it is not."""
-PLACE_S: Final = 0.5
-PLACE_MAX_S: Final = 30.0
+POLL_S: Final = 0.01
 DIED_OF_IT: Final = "killed-its-consumer"
 
 
@@ -53,18 +46,10 @@ class Plan:
     concurrency: int
     deliveries_max: int
     """A message whose consumer died this often is put aside."""
-
-
-class _Held:
-    """A message in hand."""
-
-    __slots__ = ("delivery", "letter", "past", "tries")
-
-    def __init__(self, delivery: Delivery, letter: Letter, past: Past) -> None:
-        self.delivery = delivery
-        self.letter = letter
-        self.past = past
-        self.tries = 0
+    batch: int = 1
+    """At most so many messages in one call."""
+    wait_s: float = 0.0
+    """How long a batch waits for more."""
 
 
 class Station:
@@ -73,106 +58,129 @@ class Station:
     def __init__(
         self,
         plan: Plan,
-        handler: Handler,
+        handler: Handler | BatchHandler,
         paths: Paths,
         *,
         teller: Teller,
-        emit: Callable[[Event], None],
+        emit: Audience,
         mend: Callable[[str], Awaitable[None]],
+        budget: Budget | None = None,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._plan = plan
         self._handler = handler
         self._paths = paths
-        self._teller = teller
-        self._emit = emit
-        self._mend = mend
-        """Declares anew what a publish did not find; hears its routing key."""
-        self._dice = dice
-        self._success = Handled(queue=plan.queue, fate=Fate.DONE)
-        """One fact for all of them: nothing about them differs."""
-        self._run_id = secrets.token_hex(8)
-        self._inbox: deque[_Held] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._settler = Settler(
+            paths,
+            handler.rules.schedule,
+            teller=teller,
+            emit=emit,
+            mend=mend,
+            on_lost=self._fail,
+            budget=budget,
+            dice=dice,
+        )
+        self._inbox: deque[Held] = deque()
+        self._suspects: deque[Held] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._air: dict[int, _Held] = {}
-        """By delivery tag: published, and not answered yet."""
         self._intake: Intake | None = None
-        self._outlet: Outlet | None = None
         self._error: Exception | None = None
         self._wake = asyncio.Event()
         self._closing = False
-        self._settling = False
         self._busy = 0
-        self._placing: set[asyncio.Task[None]] = set()
 
     # -- life --------------------------------------------------------------------------------------------
-    async def on(self, link: Link, stop: asyncio.Event, *, grace_s: float) -> None:
-        """Until `stop`, and then until what is in hand is settled, for `grace_s`. Raises what ended it."""
-        self._outlet = await Outlet.open(
-            await link.connection("publish"),
-            run=self._run_id,
-            source=self._plan.queue,
-            user=link.address.user if link.address.mechanism == "PLAIN" else "",
-            number_from=0,
-            on_outcome=self._on_outcome,
-            on_lost=self._fail,
-        )
-        window = Window(self._plan.prefetch, None)
-        self._intake = await Intake.open(await link.connection("consume"), shape=window, on_lost=self._fail)
-        workers = [asyncio.create_task(self._work()) for _ in range(self._plan.concurrency)]
+    async def on(
+        self, link: Link, halt: asyncio.Event, stop: asyncio.Event | None = None, *, grace_s: float
+    ) -> None:
+        """Until `halt`, and then until what is in hand is settled; once `stop` is set too, for `grace_s`.
+
+        Raises what ended it.
+        """
+        workers: list[asyncio.Task[None]] = []
         try:
+            await self._settler.open(link)
+            window = Window(self._plan.prefetch, None)
+            consuming = await link.connection("consume")
+            self._intake = await Intake.open(consuming, shape=window, on_lost=self._fail)
+            self._settler.intake = self._intake
+            work = self._work_one_by_one if isinstance(self._handler, Handler) else self._work_in_batches
+            slots = min(self._plan.concurrency, self._plan.prefetch)
+            workers = [self._loop.create_task(self._working(work)) for _ in range(slots)]
             await self._intake.start(self._plan.queue, self._on_delivery, budget=None)
-            await self._until(stop)
-            await self._drain(grace_s)
+            while await self._until(halt):
+                await self._alone()
+            await self._drain(stop or halt, grace_s)
         finally:
             self._closing = True
-            for task in [*workers, *self._placing]:
+            for task in workers:
                 task.cancel()
-            await asyncio.gather(*workers, *self._placing, return_exceptions=True)
-            await self._give_back()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self._settler.close()
         if self._error is not None:
             raise self._error
 
-    async def _until(self, stop: asyncio.Event) -> None:
-        stopped = asyncio.ensure_future(stop.wait())
+    async def _until(self, halt: asyncio.Event) -> bool:
+        """Whether there are suspects; False: it is to end."""
+        halted = asyncio.ensure_future(halt.wait())
         try:
-            while not stop.is_set() and self._error is None:
+            while not halt.is_set() and self._error is None and not self._suspects:
                 waking = asyncio.ensure_future(self._wake.wait())
-                await asyncio.wait({stopped, waking}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({halted, waking}, return_when=asyncio.FIRST_COMPLETED)
                 waking.cancel()
                 self._wake.clear()
         finally:
-            stopped.cancel()
+            halted.cancel()
         if self._error is not None:
             raise self._error
+        return bool(self._suspects) and not halt.is_set()
 
-    async def _drain(self, grace_s: float) -> None:
+    async def _alone(self) -> None:
+        """The first of the suspects, with nothing else in hand; the others go back into their queue."""
+        assert self._intake is not None
+        await self._intake.retire()
+        await self._quiet(lambda: bool(self._inbox or self._busy or self._settler.busy))
+        first = self._suspects.popleft()
+        while self._suspects:
+            other = self._suspects.popleft()
+            self._settler.anew(other, other.past.deliveries)
+        await self._quiet(lambda: self._settler.busy)
+        await self._handle([first])
+        await self._quiet(lambda: self._settler.busy)
+        if self._error is None:
+            await self._intake.start(self._plan.queue, self._on_delivery, budget=None)
+
+    async def _drain(self, stop: asyncio.Event, grace_s: float) -> None:
         """Take no more; what handlers have begun they may end."""
         assert self._intake is not None
         self._closing = True
         self._inbox.clear()  # not begun: it is given back
         await self._intake.retire()
-        until = asyncio.get_running_loop().time() + grace_s
-        while (self._busy or self._air or self._placing) and self._error is None:
-            if asyncio.get_running_loop().time() >= until:
+        while self._suspects:  # given back they would look as if they had died alone
+            other = self._suspects.popleft()
+            self._settler.anew(other, other.past.deliveries)
+        self._settler.hurry()
+        until: float | None = None
+        while (self._busy or self._settler.busy) and self._error is None:
+            if until is None and stop.is_set():
+                until = self._loop.time() + grace_s
+            if until is not None and self._loop.time() >= until:
                 return
-            self._settle(at_once=True)
-            await asyncio.sleep(0.01)
-        self._settle(at_once=True)
+            self._settler.settle(at_once=True)
+            await asyncio.sleep(POLL_S)
 
-    async def _give_back(self) -> None:
-        try:
-            if self._intake is not None:
-                self._settle(at_once=True)
-                await self._intake.close()
-            if self._outlet is not None:
-                await self._outlet.close()
-        except WireError as error:  # without the connection we hold nothing: the broker puts it back
-            self._error = self._error or error
+    async def _quiet(self, busy: Callable[[], bool]) -> None:
+        while busy() and self._error is None:
+            self._settler.settle(at_once=True)
+            await asyncio.sleep(POLL_S)
+        if self._error is not None:
+            raise self._error
 
     def _fail(self, error: Exception) -> None:
-        if self._error is None and not (self._closing and self._intake is None):
+        if self._error is None:
             self._error = error
+        self._inbox.clear()  # nothing can be settled any more, so nothing is begun
         self._wake.set()
 
     # -- messages ----------------------------------------------------------------------------------------
@@ -189,179 +197,126 @@ class Station:
         try:
             past = self._paths.past(letter)
         except MessageError as error:
-            self._wrap(delivery, f"it cannot be read: {error}")
+            self._settler.wrap(Held(delivery, letter, Past.unread()), f"it cannot be read: {error}")
             return
-        held = _Held(delivery, letter, past)
-        if delivery.redelivered and self._suspicious(held):
+        held = Held(delivery, letter, past)
+        if (delivery.redelivered or past.deliveries) and not self._is_fine(held):
             return
         self._inbox.append(held)
-        if self._idle:
+        while self._idle:
             waiting = self._idle.popleft()
-            if not waiting.done():
+            if not waiting.done():  # else it was for a batch that waits no more
                 waiting.set_result(None)
+                break
 
-    async def _work(self) -> None:
-        inbox = self._inbox
+    def _is_fine(self, held: Held) -> bool:
+        """Whether it is handled as any other; what becomes of those that are not is seen to here."""
+        if self._paths.way is Way.NATIVE:
+            return True  # there a delivery is a retry, and the broker ends them
+        found = suspicion(
+            redelivered=held.delivery.redelivered,
+            counted=held.past.counted,
+            noted=held.past.deliveries,
+            most=self._plan.deliveries_max,
+        )
+        match found:
+            case Fine():
+                return True
+            case Alone():
+                self._suspects.append(held)
+                self._wake.set()
+            case Anew(deliveries=deliveries):
+                self._settler.anew(held, deliveries)
+            case Deadly(deliveries=deliveries):
+                error = RuntimeError(
+                    f"delivered {deliveries} times, at last alone, and its consumer never ended it"
+                )
+                self._settler.conclude(held, Aside(error=error, why=str(error), cause=DIED_OF_IT))
+            case _:
+                assert_never(found)
+        return False
+
+    # -- workers -----------------------------------------------------------------------------------------
+    async def _working(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A worker must not die unseen: its slot would be gone, and its message in hand for ever."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 -- told by whoever runs the station
+            self._fail(error if isinstance(error, DeadletterError) else _broken(error))
+
+    async def _work_one_by_one(self) -> None:
+        inbox, settler, loop = self._inbox, self._settler, self._loop
+        handler = self._handler
+        assert isinstance(handler, Handler)
         while True:
             while not inbox:
-                waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._idle.append(waiting)
-                await waiting
+                await self._more()
             held = inbox.popleft()
+            message = Message(held.letter, held.past.attempt)
             self._busy += 1
+            begun = loop.time()
             try:
-                outcome = await self._handler(Message(held.letter, held.past.attempt))
+                outcome = await handler(message)
                 if self._error is None:
-                    self._conclude(held, outcome)
+                    settler.conclude(held, outcome, loop.time() - begun)
+            except asyncio.CancelledError:
+                self._keep_word([held], [message])
+                raise
             finally:
                 self._busy -= 1
 
-    def _suspicious(self, held: _Held) -> bool:
-        """Whether its consumers die of it. A queue that does not count deliveries gets it anew, with one."""
-        deliveries = held.past.deliveries
-        if self._paths.way is Way.NATIVE:
-            return False  # there a delivery is a retry, and the broker ends them
-        if deliveries >= self._plan.deliveries_max:
-            error = RuntimeError(
-                f"delivered {deliveries} times, and its consumer never came to an end with it"
-            )
-            self._conclude(held, Aside(error=error, why=str(error), cause=DIED_OF_IT))
-            return True
-        if not held.letter.delivery_count:
-            self._publish(held, self._paths.anew(held.past))
-            return True
-        return False
+    async def _work_in_batches(self) -> None:
+        inbox = self._inbox
+        while True:
+            while not inbox:
+                await self._more()
+            until = self._loop.time() + self._plan.wait_s
+            while len(inbox) < self._plan.batch and (left_s := until - self._loop.time()) > 0:
+                # What waits for company is in the inbox, not begun: at a halt it is given back.
+                await self._more(left_s)
+            if inbox:
+                await self._handle([inbox.popleft() for _ in range(min(len(inbox), self._plan.batch))])
 
-    # -- what becomes of them ----------------------------------------------------------------------------
-    def _conclude(self, held: _Held, outcome: Outcome) -> None:
-        assert self._intake is not None
-        match outcome:
-            case Done():
-                self._intake.receipts.confirm(held.delivery.tag)
-                self._settle_soon()
-                self._emit(self._success)
-            case Again(error=error, schedule=schedule):
-                self._again(held, outcome, error, schedule.retries)
-            case Aside(error=error, why=why, cause=cause):
-                self._aside(held, error, why=why, cause=cause)
-            case Away(why=why):
-                self._intake.receipts.confirm(held.delivery.tag)
-                self._settle_soon()
-                self._tell(Fate.DISCARDED, held, why=why, cause="discard")
-            case _:
-                assert_never(outcome)
-
-    def _again(self, held: _Held, outcome: Again, error: BaseException, retries: int) -> None:
-        past = held.past
-        if past.attempt >= retries:
-            why = f"all {retries} retries are used up; the last failed with {type(error).__name__}: {error}"
-            self._aside(held, error, why=why, cause="retries-exhausted")
+    async def _more(self, wait_s: float | None = None) -> None:
+        """Until another message comes."""
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        self._idle.append(waiting)
+        if wait_s is None:
+            await waiting
             return
-        delay_ms = outcome.delay_ms or outcome.schedule.delay_ms(past.attempt, self._dice()) or 1
-        details = self._details(held, error)
-        route = self._paths.again(past, outcome.schedule, delay_ms, details)
-        self._tell(
-            Fate.RETRIED,
-            held,
-            why=f"{type(error).__name__}: {error}",
-            cause="retries-left",
-            delay_ms=delay_ms,
-        )
-        self._place(held, route)
+        await asyncio.wait({waiting}, timeout=wait_s)
+        waiting.cancel()
 
-    def _aside(self, held: _Held, error: BaseException, *, why: str, cause: str) -> None:
-        details = self._details(held, error)
-        self._tell(Fate.PARKED, held, why=why, cause=cause)
-        self._place(held, self._paths.aside(held.past, details, cause=cause, why=why))
-
-    def _details(self, held: _Held, error: BaseException) -> dict[str, Value]:
-        now_ms = int(time.time() * 1000)
-        return self._teller.headers(error, at_ms=now_ms, first_at_ms=held.past.first_failed_at_ms)
-
-    def _place(self, held: _Held, route: Route) -> None:
-        assert self._intake is not None
-        match route:
-            case Send():
-                self._publish(held, route)
-            case Reject(requeue=requeue):
-                self._intake.channel.reject(held.delivery.tag, requeue=requeue)
-                self._intake.receipts.let_go(held.delivery.tag)
-            case _:
-                assert_never(route)
-
-    def _publish(self, held: _Held, send: Send) -> None:
-        assert self._outlet is not None
-        assert self._intake is not None
-        came_by = held.letter.came_by
-        why = self._outlet.send(self._intake, held.delivery, send, came_by, keep=True)
-        if why is not None:  # too large with all we wanted to say: say less, then nothing, then wrap it whole
-            slim = replace(send, headers=slimmer(dict(send.headers)))
-            why = self._outlet.send(self._intake, held.delivery, slim, came_by, keep=True)
-        if why is not None:
-            self._wrap(held.delivery, why)
-            return
-        self._air[held.delivery.tag] = held
-
-    def _wrap(self, delivery: Delivery, why: str) -> None:
-        assert self._outlet is not None
-        assert self._intake is not None
-        wrap = Wrap(routing_key=PARKED, cause="unreadable", why=why, at_ms=int(time.time() * 1000))
-        self._outlet.send_wrapped(self._intake, delivery, wrap, tries=0)
-
-    def _on_outcome(self, landed: list[tuple[Cargo, Landed]]) -> None:
-        for cargo, outcome in landed:
-            held = self._air.pop(cargo.tag, None)
-            if outcome is Landed.SAFE:
-                cargo.intake.receipts.confirm(cargo.tag)
-            elif held is not None and isinstance(cargo.verdict, Send):
-                task = asyncio.ensure_future(self._once_more(held, cargo.verdict, outcome))
-                self._placing.add(task)
-                task.add_done_callback(self._placing.discard)
-            else:
-                cargo.intake.receipts.hold(cargo.tag)  # a wrapped one: it stays until the next start
-        self._settle_soon()
-
-    async def _once_more(self, held: _Held, send: Send, outcome: Landed) -> None:
-        """The target is gone or full: mend the layout, wait, and try again."""
-        held.tries += 1
-        place = send.exchange or send.routing_key
-        self._tell(Fate.STUCK, held, why=f"{place} did not take it: {outcome.value}", cause=outcome.value)
-        if outcome is Landed.UNROUTABLE:
-            await self._mend(send.routing_key)
-        if held.tries > 1 or outcome is Landed.REFUSED:
-            await asyncio.sleep(min(PLACE_S * 2 ** min(held.tries, 10), PLACE_MAX_S))
-        if self._error is None and not self._closing:
-            self._publish(held, send)
-
-    # -- acks --------------------------------------------------------------------------------------------
-    def _settle_soon(self) -> None:
-        if not self._settling:
-            self._settling = True
-            asyncio.get_running_loop().call_soon(self._settle)
-
-    def _settle(self, *, at_once: bool = False) -> None:
-        self._settling = False
-        intake = self._intake
-        if intake is None or self._error is not None:
-            return
+    async def _handle(self, batch: list[Held]) -> None:
+        """These, in one call."""
+        messages = [Message(held.letter, held.past.attempt) for held in batch]
+        self._busy += 1
+        begun = self._loop.time()
         try:
-            intake.settle(at_once=at_once)
-        except WireError as error:
-            self._fail(error)
-            return
-        if intake.receipts.ripe and not self._settling:
-            self._settling = True
-            asyncio.get_running_loop().call_later(SETTLE_S, lambda: self._settle(at_once=True))
+            if isinstance(self._handler, Handler):
+                outcomes = [await self._handler(messages[0])]
+            else:
+                outcomes = await self._handler(messages)
+            seconds = self._loop.time() - begun
+            for held, outcome in zip(batch, outcomes, strict=True):
+                if self._error is None:
+                    self._settler.conclude(held, outcome, seconds)
+        except asyncio.CancelledError:
+            self._keep_word(batch, messages)
+            raise
+        finally:
+            self._busy -= 1
 
-    def _tell(self, fate: Fate, held: _Held, *, why: str, cause: str, delay_ms: int | None = None) -> None:
-        self._emit(
-            Handled(
-                queue=self._plan.queue,
-                fate=fate,
-                attempt=held.past.attempt,
-                delay_ms=delay_ms,
-                cause=cause,
-                why=why,
-                letter=held.letter,
-            )
-        )
+    def _keep_word(self, batch: list[Held], messages: list[Message]) -> None:
+        """A handler that is cancelled may have said before that its message is done: then it is."""
+        for held, message in zip(batch, messages, strict=True):
+            if message.close() is True and self._error is None:
+                self._settler.conclude(held, DONE)
+
+
+def _broken(error: Exception) -> MoveFailed:
+    failed = MoveFailed(
+        f"a message could not be settled, it is back in its queue: {type(error).__name__}: {error}"
+    )
+    failed.__cause__ = error
+    return failed

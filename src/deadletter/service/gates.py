@@ -113,10 +113,12 @@ class Gates:
                 budget.resize(portion(self._limits[name], instances), now)
 
     # -- letters -----------------------------------------------------------------------------------------
-    def died_again(self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool) -> None:
-        """A letter that had gone back is here again."""
+    def died_again(
+        self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool, age_s: float = 0.0
+    ) -> None:
+        """A letter that had gone back is here again; swept up late, it says nothing of how the origin is."""
         now = self._clock()
-        if not redelivered:
+        if not redelivered and age_s * 1000 <= self._settings.breaker.window_ms:
             for one in self._ways_to(origin, group):
                 if one.gate.flow(now) is not FREE:
                     self._tell(What.DIED, one.gate, letter_id=letter_id)
@@ -168,10 +170,8 @@ class Gates:
 
     def _spend(self, origin: str, group: str, policy: str, now: float) -> str | None:
         own = self._of(origin)
-        if own.room is not None:
-            if own.room <= 0:
-                return origin
-            own.room -= 1
+        if own.room is not None and own.room <= 0:
+            return origin
         if own.share is not None or self._budgets:
             of_policy = self._budgets.get(policy) if policy else None
             asked = ((origin, own.share), (f"{BUDGET}/{policy}", of_policy), (BUDGET, self._budgets.get("")))
@@ -183,6 +183,7 @@ class Gates:
             for _, budget in budgets:
                 budget.take(now)
         own.sent += 1
+        own.room = None if own.room is None else own.room - 1
         for one in self._ways_to(origin, group):
             one.gate.released(now)
         return None

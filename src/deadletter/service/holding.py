@@ -56,6 +56,7 @@ class Holding:
             again=self._releaser.again,
             on_fate=books.on_fate,
             on_failure=books.failure_in(queue),
+            on_missing=ways.forget,
         )
 
     def _learn(self, gate: str) -> None:

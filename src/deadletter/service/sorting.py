@@ -47,8 +47,10 @@ FANOUT_RULE: Final = "shared-dlx-fanout"
 class Keeper(Protocol):
     """The guards, as intake needs them."""
 
-    def died_again(self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool) -> None:
-        """A letter that had gone back is here again."""
+    def died_again(
+        self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool, age_s: float = 0.0
+    ) -> None:
+        """A letter that had gone back is here again; it died `age_s` ago, and was swept up only now."""
 
     def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
         """None: it may go home now. Else the gate that keeps it."""
@@ -68,6 +70,9 @@ class Ways(Protocol):
     async def repair(self) -> None:
         """Declare anew what is ours."""
 
+    def forget(self) -> None:
+        """What is remembered no longer holds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
@@ -86,7 +91,7 @@ class Intake:
 class _Known:
     """What was decided for one kind of letter."""
 
-    __slots__ = ("attempt", "choices", "group", "origin", "reason", "returned", "verdict", "why")
+    __slots__ = ("attempt", "choices", "died_at", "group", "origin", "reason", "returned", "verdict", "why")
 
     def __init__(self, decision: Decision, view: LetterView, group: str) -> None:
         self.choices: tuple[tuple[int, Send], ...] = ()
@@ -98,6 +103,7 @@ class _Known:
         self.returned = isinstance(view.provenance, Returned)
         self.attempt = decision.attempt - isinstance(decision, Retry)
         self.why = decision.why
+        self.died_at = max((d.first_at for d in view.history.recent if d.first_at is not None), default=None)
 
 
 class Sorter:
@@ -248,7 +254,12 @@ class Sorter:
     def _carry_out(self, letter: Letter, known: _Known, letter_id: str) -> Verdict:
         if known.returned and letter_id:
             self._keeper.died_again(
-                known.origin, known.group, letter_id, attempt=known.attempt, redelivered=letter.redelivered
+                known.origin,
+                known.group,
+                letter_id,
+                attempt=known.attempt,
+                redelivered=letter.redelivered,
+                age_s=0.0 if known.died_at is None else (self._clock() - known.died_at).total_seconds(),
             )
         if self._each:
             self._tell(letter, known)
@@ -270,24 +281,23 @@ class Sorter:
                 assert_never(known.verdict)
 
     def _sweep(self, retry: Retry, known: _Known, letter_id: str) -> Verdict:
-        """Straight home, if the guards let it."""
+        """Straight home, if the guards let it; they are asked once it is known how the origin is."""
+        origin = retry.origin.queue
+
+        async def found() -> Verdict:
+            return self._homewards(retry, known, letter_id, await self._ways.find(origin))
+
+        home = self._ways.known(origin)
+        return _later(found()) if home is None else self._homewards(retry, known, letter_id, home)
+
+    def _homewards(self, retry: Retry, known: _Known, letter_id: str, home: Home | None) -> Verdict:
         origin, source = retry.origin.queue, self._intake.dlq
+        if home is None:
+            return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
         gate = self._keeper.admit(origin, known.group, retry.policy, letter_id)
         if gate is not None:
             return Leave(fate=replace(_fate(Kind.LEFT, source, retry, origin, known.reason), cause=gate))
-
-        def way(home: Home | None) -> Verdict:
-            if home is None:
-                return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
-            return addressing.swept_home(retry, home, source=source, reason=known.reason)
-
-        if (home := self._ways.known(origin)) is not None:
-            return way(home)
-
-        async def found() -> Verdict:
-            return way(await self._ways.find(origin))
-
-        return _later(found())
+        return addressing.swept_home(retry, home, source=source, reason=known.reason)
 
     # -- second thoughts ---------------------------------------------------------------------------------
     def again(self, _letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:

@@ -129,6 +129,7 @@ class Staff:
                     again=releaser.again,
                     on_fate=self._books.on_fate,
                     on_failure=self._books.failure_in(queue),
+                    on_missing=self._ways.forget,
                 )
                 self._lines[queue] = self._new_line(queue, judging)
             self._start(queue, self._lines[queue].on)
@@ -212,6 +213,7 @@ class Staff:
             again=again,
             on_fate=self._books.on_fate,
             on_failure=self._books.failure_in(queue),
+            on_missing=self._ways.forget,
         )
 
     def _sorter(self, one: Watched) -> Sorter:

@@ -138,7 +138,7 @@ class Sweeper:
             await lease.release()
         ended = SweepEnded(
             dlq=self.dlq,
-            seen=tally.moved + tally.left + tally.failed,
+            seen=tally.moved + tally.left + tally.failed + tally.dropped,
             moved=tally.moved,
             left=tally.left,
             failed=tally.failed,

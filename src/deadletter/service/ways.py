@@ -11,6 +11,7 @@ on this connection.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -30,6 +31,9 @@ from deadletter.errors import (
 from deadletter.service.addressing import Home
 
 KNOWN_MAX: Final = 10_000
+FRESH_S: Final = 5.0
+"""An origin that was looked at longer ago is looked at again before a letter goes there: its consumers may
+have gone meanwhile. Busy origins are looked at every second anyway."""
 
 
 class WaysBack:
@@ -42,6 +46,7 @@ class WaysBack:
         self._on_state = on_state
         self._link: Link | None = None
         self._homes: dict[str, Home] = {}
+        self._looked_at: dict[str, float] = {}
         self._finding: dict[str, asyncio.Task[Home | None]] = {}
         self._held: set[str] = set()
         self._making: dict[str, asyncio.Task[None]] = {}
@@ -52,19 +57,28 @@ class WaysBack:
         """A new link: what was there may not be there any more."""
         self._link = link
         self._homes.clear()
+        self._looked_at.clear()
         self._finding.clear()
         self._held.clear()
         self._making.clear()
         self._looking = None
 
+    def forget(self) -> None:
+        """Somebody deleted an exchange of ours, and nobody says which: each way is found anew."""
+        self._homes.clear()
+        self._looked_at.clear()
+
     def known(self, origin: str) -> Home | None:
+        """The way to an origin whose state is known as well."""
+        if time.monotonic() - self._looked_at.get(origin, -FRESH_S) >= FRESH_S:
+            return None
         return self._homes.get(origin)
 
     async def find(self, origin: str, *, again: bool = False) -> Home | None:
         """The way to an origin, declared if need be; None when there is no such queue."""
         if again:
             self._homes.pop(origin, None)
-        elif (home := self._homes.get(origin)) is not None:
+        elif (home := self.known(origin)) is not None:
             return home
         task = self._finding.get(origin)
         if task is None or task.done():
@@ -108,8 +122,8 @@ class WaysBack:
             self._repairing = asyncio.ensure_future(self._declare_ours())
         await asyncio.shield(self._repairing)
 
-    async def look(self, origin: str) -> None:
-        """How the origin is now."""
+    async def look(self, origin: str) -> bool:
+        """How the origin is now; False: it is not there."""
         # One channel for all looks; a refusal closes it, and the next look opens another.
         channel = self._looking
         if channel is None or channel.error is not None:
@@ -120,16 +134,22 @@ class WaysBack:
         except NotFound:
             state = OriginState(exists=False, consumers=0, ready=0)
         except ChannelClosed:
-            return  # not ours to know: no access, or exclusive to another; or closed by the look beside this
+            return True  # not ours to know: no access, or exclusive; or closed by the look beside this
+        self._looked_at[origin] = time.monotonic()
         self._on_state(origin, state)
+        return state.exists
 
     async def _find(self, origin: str) -> Home | None:
-        await self.look(origin)
-        home = await self._bound(origin)
+        there = await self.look(origin)
+        home = self._homes.get(origin) if there else None
+        if home is None:
+            home = await self._bound(origin)
         if home is not None:
             if len(self._homes) >= KNOWN_MAX:
                 self._homes.clear()
+                self._looked_at.clear()
             self._homes[origin] = home
+            self._looked_at[origin] = time.monotonic()
         return home
 
     async def _bound(self, origin: str) -> Home | None:

@@ -1,7 +1,8 @@
 """Connections to a store, with a limit on every wait.
 
-There is no pool: the service reads the table when it changed and a command once, so a connection per question
-is cheap, and none is ever found dead.
+There is no pool unless somebody asks for one: the service reads the table when it changed and a command once,
+so a connection per question is cheap, and none is ever found dead. A consumer that keeps the ids of its
+messages asks for each of them, and takes a small pool, whose connections are tried before they are used.
 
 SQLite's locks are taken when we say so: Python's driver would begin a transaction at the first write, too
 late for "read, then write". A connection whose execution option `writes` is set begins with `BEGIN
@@ -16,7 +17,7 @@ from typing import Any, Final, assert_never
 from urllib.parse import quote
 
 import asyncpg  # type: ignore[import-untyped]
-from sqlalchemy import URL, Connection, NullPool, event
+from sqlalchemy import URL, AsyncAdaptedQueuePool, Connection, NullPool, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from deadletter.store.address import PostgresAddress, SqliteAddress, StoreAddress
@@ -25,15 +26,19 @@ CONNECT_LIMIT_S: Final = 5.0
 ANSWER_LIMIT_S: Final = 10.0
 LOCK_LIMIT_S: Final = 5.0
 """How long we wait for another writer of the same SQLite file."""
+POOL_LIMIT_S: Final = 30.0
+"""How long we wait for a connection of the pool."""
+RECYCLE_S: Final = 600
 WRITES: Final = {"writes": True}
 """Execution options of a connection that is going to write."""
 
 
 def new_engine(
-    address: StoreAddress, *, create: bool = False, lock_limit_s: float = LOCK_LIMIT_S
+    address: StoreAddress, *, create: bool = False, lock_limit_s: float = LOCK_LIMIT_S, pool: int = 0
 ) -> AsyncEngine:
     """`create`: make the SQLite file if there is none. Without it a file that is gone is an error, and not an
-    empty table."""
+    empty table. `pool`: keep so many connections; 0: a new one for each question."""
+    pooled = _pooled(pool)
     match address:
         case SqliteAddress(path=path):
             url = URL.create(
@@ -42,15 +47,28 @@ def new_engine(
                 query={"mode": "rwc" if create else "rw", "uri": "true"},
             )
             limits = {"timeout": lock_limit_s, "isolation_level": None}
-            engine = create_async_engine(url, poolclass=NullPool, connect_args=limits)
+            engine = create_async_engine(url, connect_args=limits, **pooled)
             event.listen(engine.sync_engine, "begin", _begin)
             return engine
         case PostgresAddress():
             return create_async_engine(
-                "postgresql+asyncpg://", poolclass=NullPool, async_creator=partial(_connect, address)
+                "postgresql+asyncpg://", async_creator=partial(_connect, address), **pooled
             )
         case _:
             assert_never(address)
+
+
+def _pooled(connections: int) -> dict[str, Any]:
+    if not connections:
+        return {"poolclass": NullPool}
+    return {
+        "poolclass": AsyncAdaptedQueuePool,
+        "pool_size": connections,
+        "max_overflow": 0,
+        "pool_timeout": POOL_LIMIT_S,
+        "pool_pre_ping": True,
+        "pool_recycle": RECYCLE_S,
+    }
 
 
 def _begin(connection: Connection) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Integer, String, column, table
+from sqlalchemy import BigInteger, Integer, String, column, table
 
 from deadletter.core.event_config import TABLE
 
@@ -21,3 +21,11 @@ EVENT_LOCK: Final = 0x6465_6164_6C65_7402
 """PostgreSQL's advisory locks are numbers; these are "deadlet" and one more."""
 
 event_config = table(TABLE, column("id", Integer), column("name", String), column("max_retries", Integer))
+handled = table(
+    "deadletter_handled",
+    column("queue", String),
+    column("key", String),
+    column("state", String),
+    column("at_ms", BigInteger),
+    column("until_ms", BigInteger),
+)

@@ -2,8 +2,8 @@
 
 The broker asks a `Clock` for the time and to be called later, and nothing else. `LoopClock` follows the
 running event loop: in an ordinary loop that is real time, inside `virtual_time()` it is virtual. A
-`VirtualClock` stands still until somebody moves it, whatever the loop does: for a test that wants the broker's
-time in its own hand and everybody else's as it is.
+`VirtualClock` stands still until somebody moves it, whatever the loop does: for a test that wants the
+broker's time in its own hand and everybody else's as it is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,215 @@
+"""aio-pika: a decorator around an `on_message` coroutine.
+
+    @retrying(url, queue="orders", retries=5, backoff=exponential(1, cap=60), on={ValidationError: park})
+    async def on_message(message: AbstractIncomingMessage) -> None: ...
+
+    await on_message.prepare(api="http://…:15672")
+    await queue.consume(on_message)
+
+Returning acks. Raising is judged by the rules: published again or aside, confirmed, then acked. Whoever
+settled the message in the handler has decided; then nothing more is done with it. A message that cannot be
+placed is given back to its queue after a few tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias, assert_never
+
+from aio_pika.abc import AbstractIncomingMessage
+from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
+
+from deadletter.adapters.judging import Finish, Judge, Parcel, Ruling
+from deadletter.adapters.outbox import Outbox
+from deadletter.adapters.prepare import Prepared, prepare_terms
+from deadletter.adapters.reading import headers_of, letter_of
+from deadletter.adapters.telling import tell
+from deadletter.adapters.terms import DELIVERIES, LayoutName, Terms, agree
+from deadletter.broker.flights import Outcome
+from deadletter.consumer.backoffs import Delays
+from deadletter.consumer.details import Redact
+from deadletter.consumer.events import Fate, Handled, Listener
+from deadletter.consumer.outcomes import Rule
+from deadletter.consumer.paths import Reject
+from deadletter.core.letter import Letter
+from deadletter.core.message import View
+from deadletter.errors import DeadletterError, UsageError
+
+OnMessage: TypeAlias = Callable[[AbstractIncomingMessage], Awaitable[object]]
+PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
+"""Between tries of a publish that was not taken; after the last the message goes back to its queue."""
+
+
+def retrying(
+    url: str,
+    *,
+    queue: str,
+    layout: LayoutName = "ladder",
+    retries: int = 5,
+    backoff: Delays | None = None,
+    on: Mapping[type[BaseException], Rule] | None = None,
+    deliveries: int = DELIVERIES,
+    service: str = "",
+    release: str = "",
+    redact: Redact | None = None,
+    listener: Listener | None = None,
+) -> Callable[[OnMessage], Retrying]:
+    """Give the decorated coroutine retries. `queue` is the one it is consuming; `url` is for publishing."""
+    terms = agree(
+        queue=queue,
+        layout=layout,
+        retries=retries,
+        backoff=backoff,
+        on=on,
+        deliveries=deliveries,
+        service=service,
+        release=release,
+        redact=redact,
+    )
+    return lambda on_message: Retrying(on_message, Custodian(url, terms, listener))
+
+
+class Retrying:
+    """What `Queue.consume` takes."""
+
+    def __init__(self, on_message: OnMessage, custodian: Custodian) -> None:
+        self._on_message = on_message
+        self._custodian = custodian
+
+    async def __call__(self, message: AbstractIncomingMessage) -> None:
+        custodian = self._custodian
+        if message.locked:
+            raise UsageError(
+                f"queue {custodian.terms.queue}: expected messages that can still be acked, got one of "
+                "consume(…, no_ack=True); without acks the broker forgets it before it was handled"
+            )
+        view = view_of(message)  # now: a handler may change its headers
+        if await custodian.kept_back(view, message):
+            return
+        try:
+            await self._on_message(message)
+        except Exception as error:
+            if False:  # the handler decided, and what it raised is its own affair
+                raise
+            await custodian.failed(view, message, error)
+            return
+        if not message.processed:
+            await message.ack()
+
+    async def prepare(self, *, api: str | None = None) -> Prepared:
+        """Declare the layout. Before the first message."""
+        return await self._custodian.prepare(api=api)
+
+    async def close(self) -> None:
+        """Close the connection that publishes. After the last message."""
+        await self._custodian.close()
+
+
+class Custodian:
+    """Carries out what was ruled, on a message of aio-pika. FastStream hands out the same ones."""
+
+    def __init__(
+        self, url: str, terms: Terms, listener: Listener | None, outbox: Outbox | None = None
+    ) -> None:
+        self.terms = terms
+        self._url = url
+        self._judge = Judge(terms)
+        self._outbox = outbox or Outbox(url, name=terms.teller.service or "deadletter adapter")
+        self._listener = listener
+
+    async def prepare(self, *, api: str | None) -> Prepared:
+        return await prepare_terms(self._url, self.terms, api=api)
+
+    async def close(self) -> None:
+        await self._outbox.close()
+
+    async def kept_back(self, view: View, message: AbstractIncomingMessage) -> bool:
+        """Whether the handler must not see it, and it is dealt with."""
+        if not message.redelivered:
+            return False
+        ruling = self._judge.before(self._letter(view, message), _now_ms())
+        if ruling is None:
+            return False
+        await self._carry_out(ruling, message)
+        return True
+
+    async def failed(self, view: View, message: AbstractIncomingMessage, error: Exception) -> None:
+        """A handler failed with this message, which is not settled yet."""
+        await self._carry_out(self._judge.after(self._letter(view, message), error, _now_ms()), message)
+
+    def _letter(self, view: View, message: AbstractIncomingMessage) -> Letter:
+        return letter_of(
+            self.terms.queue,
+            view,
+            message.body,
+            exchange=message.exchange or "",
+            routing_key=message.routing_key or "",
+            redelivered=bool(message.redelivered),
+        )
+
+    async def _carry_out(self, ruling: Ruling, message: AbstractIncomingMessage) -> None:
+        try:
+            match ruling.step:
+                case Parcel():
+                    if not await self._placed(ruling.step):
+                        await message.nack(requeue=True)
+                        return
+                    await message.ack()
+                case Reject(requeue=requeue):
+                    await message.reject(requeue=requeue)
+                case Finish():
+                    await message.ack()
+                case _:
+                    assert_never(ruling.step)
+        except (AMQPError, ChannelInvalidStateError, ConnectionError) as error:
+            # Its channel is gone, and the broker has put it back: it comes again, and its copy may come too.
+            self._stuck(f"it could not be settled, so it comes again: {type(error).__name__}: {error}")
+            return
+        tell(ruling.fact, self._listener)
+
+    async def _placed(self, parcel: Parcel) -> bool:
+        for pause_s in PAUSES_S:
+            try:
+                outcome = await self._outbox.send(parcel)
+            except DeadletterError as error:
+                self._stuck(f"it could not be published: {error}")
+            else:
+                if outcome is Outcome.SAFE:
+                    return True
+                place = parcel.send.exchange or parcel.send.routing_key
+                self._stuck(f"{place} did not take it ({outcome.value}); was the layout declared (prepare)?")
+            await asyncio.sleep(pause_s)
+        return False
+
+    def _stuck(self, why: str) -> None:
+        tell(Handled(queue=self.terms.queue, fate=Fate.STUCK, why=why), self._listener)
+
+
+def view_of(message: AbstractIncomingMessage) -> View:
+    """Its properties, as far as aio-pika tells them: no priority and priority 0 are the same to it."""
+    return View(
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        headers=headers_of(message.headers),
+        delivery_mode=int(message.delivery_mode) if message.delivery_mode else None,
+        priority=message.priority or None,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        expiration=_expiration(message.expiration),
+        message_id=message.message_id,
+        timestamp=message.timestamp,
+        type=message.type,
+        user_id=message.user_id,
+        app_id=message.app_id,
+        cluster_id=message.cluster_id,
+    )
+
+
+def _expiration(seconds: object) -> str | None:
+    return str(round(seconds * 1000)) if isinstance(seconds, int | float) else None
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,252 @@
+"""pika's BlockingConnection: a decorator around a `basic_consume` callback.
+
+    @retrying(queue="orders", retries=5, backoff=exponential(1, cap=60), on={ValueError: park})
+    def on_message(channel, method, properties, body): ...
+
+    on_message.prepare(url, api="http://…:15672")
+    channel.basic_consume("orders", on_message)
+
+Returning acks. Raising is judged by the rules: published again or aside, on a channel of its own in confirm
+mode, mandatory, one at a time, then acked. Whoever settles the message in the callback does it through the
+channel that was given to it; then nothing more is done with it.
+
+`basic_consume` must not be told `auto_ack=True`: such a message is gone before the callback sees it. pika
+does not tell the callback, but the broker closes the channel at the first ack (406): it does not stay hidden.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias, assert_never
+
+import pika
+import pika.exceptions
+
+from deadletter.adapters.judging import Finish, Judge, Parcel, Ruling
+from deadletter.adapters.packing import Packed, pack
+from deadletter.adapters.prepare import Prepared, prepare_now
+from deadletter.adapters.reading import headers_of, letter_of
+from deadletter.adapters.telling import tell
+from deadletter.adapters.terms import DELIVERIES, LayoutName, Terms, agree
+from deadletter.consumer.backoffs import Delays
+from deadletter.consumer.details import Redact
+from deadletter.consumer.events import Fate, Handled, Listener
+from deadletter.consumer.outcomes import Rule
+from deadletter.consumer.paths import Reject
+from deadletter.core.letter import Letter
+from deadletter.core.message import View
+from deadletter.errors import DeadletterError
+
+OnMessage: TypeAlias = Callable[[Any, Any, Any, bytes], object]
+PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
+"""Between tries of a publish that was not taken; after the last the message goes back to its queue."""
+FRAME_MAX_BYTES: Final = 131_072
+"""RabbitMQ's and pika's own; pika does not tell what was agreed."""
+
+
+class BlockingChannel(Protocol):
+    """As much of pika's as is used here."""
+
+    @property
+    def connection(self) -> Any: ...
+    @property
+    def is_open(self) -> bool: ...
+    def basic_ack(self, delivery_tag: int) -> None: ...
+    def basic_nack(self, delivery_tag: int, multiple: bool, requeue: bool) -> None: ...
+    def basic_reject(self, delivery_tag: int, requeue: bool) -> None: ...
+
+
+def retrying(
+    *,
+    queue: str,
+    layout: LayoutName = "ladder",
+    retries: int = 5,
+    backoff: Delays | None = None,
+    on: Mapping[type[BaseException], Rule] | None = None,
+    deliveries: int = DELIVERIES,
+    service: str = "",
+    release: str = "",
+    redact: Redact | None = None,
+    listener: Listener | None = None,
+) -> Callable[[OnMessage], Retrying]:
+    """Give the decorated callback retries. `queue` is the one it is consuming."""
+    terms = agree(
+        queue=queue,
+        layout=layout,
+        retries=retries,
+        backoff=backoff,
+        on=on,
+        deliveries=deliveries,
+        service=service,
+        release=release,
+        redact=redact,
+    )
+    return lambda on_message: Retrying(on_message, terms, listener)
+
+
+class Retrying:
+    """What `basic_consume` takes. One connection, so one thread, at a time."""
+
+    def __init__(self, on_message: OnMessage, terms: Terms, listener: Listener | None) -> None:
+        self._on_message = on_message
+        self._terms = terms
+        self._judge = Judge(terms)
+        self._listener = listener
+        self._run = secrets.token_hex(8)
+        self._published = 0
+        self._channel: Any = None
+
+    def prepare(self, url: str, *, api: str | None = None) -> Prepared:
+        """Declare the layout. Before the first message."""
+        return prepare_now(url, self._terms, api=api)
+
+    def __call__(self, channel: BlockingChannel, method: Any, properties: Any, body: bytes) -> None:
+        view = view_of(properties)  # now: a callback may change its headers
+        tag = int(method.delivery_tag)
+        if method.redelivered:
+            ruling = self._judge.before(self._letter(view, method, body), _now_ms())
+            if ruling is not None:
+                self._carry_out(ruling, channel, tag)
+                return
+        watched = _Watched(channel, tag)
+        try:
+            self._on_message(watched, method, properties, body)
+        except Exception as error:
+            if watched.settled:  # the callback decided, and what it raised is its own affair
+                raise
+            letter = self._letter(view, method, body)
+            self._carry_out(self._judge.after(letter, error, _now_ms()), channel, tag)
+            return
+        if not watched.settled and channel.is_open:
+            channel.basic_ack(delivery_tag=tag)
+
+    def _letter(self, view: View, method: Any, body: bytes) -> Letter:
+        return letter_of(
+            self._terms.queue,
+            view,
+            body,
+            exchange=method.exchange,
+            routing_key=method.routing_key,
+            redelivered=bool(method.redelivered),
+        )
+
+    # -- what was ruled ----------------------------------------------------------------------------------
+    def _carry_out(self, ruling: Ruling, channel: BlockingChannel, tag: int) -> None:
+        match ruling.step:
+            case Parcel():
+                if not self._placed(ruling.step, channel.connection):
+                    channel.basic_nack(delivery_tag=tag, multiple=False, requeue=True)
+                    return
+                channel.basic_ack(delivery_tag=tag)
+            case Reject(requeue=requeue):
+                channel.basic_reject(delivery_tag=tag, requeue=requeue)
+            case Finish():
+                channel.basic_ack(delivery_tag=tag)
+            case _:
+                assert_never(ruling.step)
+        tell(ruling.fact, self._listener)
+
+    def _placed(self, parcel: Parcel, connection: Any) -> bool:
+        """Raises what ends the connection: then the broker has put the message back."""
+        for pause_s in PAUSES_S:
+            try:
+                self._publish(parcel, connection)
+            except (pika.exceptions.UnroutableError, pika.exceptions.NackError) as error:
+                place = parcel.send.exchange or parcel.send.routing_key
+                said = "unroutable" if isinstance(error, pika.exceptions.UnroutableError) else "refused"
+                self._stuck(f"{place} did not take it ({said}); was the layout declared (prepare)?")
+            except pika.exceptions.AMQPChannelError as error:
+                self._stuck(f"it could not be published: {error}")
+            except DeadletterError as error:
+                self._stuck(f"it could not be packed: {error}")
+            else:
+                return True
+            connection.sleep(pause_s)  # heartbeats go on
+        return False
+
+    def _publish(self, parcel: Parcel, connection: Any) -> None:
+        packed = pack(
+            parcel,
+            run=self._run,
+            number=self._published + 1,
+            user="",  # pika does not tell it, so a user_id is always set aside
+            frame_max_bytes=FRAME_MAX_BYTES,
+            now_ms=_now_ms(),
+        )
+        self._published += 1
+        self._confirming(connection).basic_publish(
+            exchange=packed.exchange,
+            routing_key=packed.routing_key,
+            body=packed.message.body,
+            properties=_AsBytes(packed),
+            mandatory=True,
+        )
+
+    def _confirming(self, connection: Any) -> Any:
+        known = self._channel
+        if known is None or not known.is_open or known.connection is not connection:
+            self._channel = known = connection.channel()
+            known.confirm_delivery()
+        return known
+
+    def _stuck(self, why: str) -> None:
+        tell(Handled(queue=self._terms.queue, fate=Fate.STUCK, why=why), self._listener)
+
+
+class _Watched:
+    """The channel as the callback sees it: itself, and it notices when this message is settled."""
+
+    def __init__(self, channel: BlockingChannel, tag: int) -> None:
+        self._channel = channel
+        self._tag = tag
+        self.settled = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._channel, name)
+        if name not in ("basic_ack", "basic_nack", "basic_reject"):
+            return found
+
+        def settle(delivery_tag: int = 0, *rest: Any, **more: Any) -> Any:
+            multiple = bool(more.get("multiple", rest[0] if rest and name != "basic_reject" else False))
+            if delivery_tag == self._tag or (multiple and (not delivery_tag or delivery_tag >= self._tag)):
+                self.settled = True
+            return found(delivery_tag, *rest, **more)
+
+        return settle
+
+
+class _AsBytes(pika.BasicProperties):  # type: ignore[misc]  # pika ships no types
+    """Properties that are already encoded: pika would write them another way."""
+
+    def __init__(self, packed: Packed) -> None:
+        super().__init__()
+        self._encoded = packed.message.properties
+
+    def encode(self) -> list[bytes]:
+        return [self._encoded]
+
+
+def view_of(properties: Any) -> View:
+    """Its properties, as pika tells them."""
+    return View(
+        content_type=properties.content_type,
+        content_encoding=properties.content_encoding,
+        headers=headers_of(properties.headers),
+        delivery_mode=properties.delivery_mode,
+        priority=properties.priority,
+        correlation_id=properties.correlation_id,
+        reply_to=properties.reply_to,
+        expiration=properties.expiration,
+        message_id=properties.message_id,
+        timestamp=properties.timestamp,
+        type=properties.type,
+        user_id=properties.user_id,
+        app_id=properties.app_id,
+        cluster_id=properties.cluster_id,
+    )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

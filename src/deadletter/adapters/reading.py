@@ -1,0 +1,49 @@
+"""From the properties a framework hands out to a letter.
+
+A framework gives decoded properties; the bytes are gone. They are encoded once here, and from there on the
+rules for moved letters hold as for everybody else (`core.envelope`). What decoding lost stays lost: the width
+of integers, `f` against `d`, text that is not UTF-8 (it comes as bytes and goes as a byte array), an empty
+header table against none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from deadletter.core import message, table
+from deadletter.core.envelope import Address
+from deadletter.core.letter import Letter
+from deadletter.core.message import Message, View
+from deadletter.core.table import Value
+from deadletter.errors import MessageError
+
+_ODD_CHARS: Final = 2_000
+
+
+def letter_of(
+    queue: str, view: View, body: bytes, *, exchange: str, routing_key: str, redelivered: bool
+) -> Letter:
+    """The letter that a framework delivered."""
+    headers = None if not view.headers else {name: _kept(value) for name, value in view.headers.items()}
+    return Letter(
+        source=queue,
+        message=Message(message.encode(replace(view, headers=headers)), body),
+        came_by=Address(exchange.encode(), routing_key.encode()),
+        redelivered=redelivered,
+    )
+
+
+def headers_of(found: object) -> Mapping[str, Value] | None:
+    """Headers in whatever type a library has for them."""
+    return {str(name): value for name, value in found.items()} if isinstance(found, Mapping) else None
+
+
+def _kept(value: Value) -> Value:
+    """A value that AMQP can hold; one that our codec cannot write becomes its text, rather than nothing."""
+    try:
+        table.encode_value(value)
+    except (MessageError, TypeError, ValueError, AttributeError):
+        return repr(value)[:_ODD_CHARS]
+    return value

@@ -1,0 +1,38 @@
+"""A line per retry and per message put aside, and a listener for those who count."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from deadletter.consumer.events import Fate, Handled, Listener
+
+_log: Final = logging.getLogger("deadletter.adapters")
+_LEVELS: Final = {
+    Fate.DONE: logging.DEBUG,
+    Fate.SKIPPED: logging.DEBUG,
+    Fate.RETRIED: logging.INFO,
+    Fate.PARKED: logging.WARNING,
+    Fate.DISCARDED: logging.WARNING,
+    Fate.STUCK: logging.ERROR,
+}
+
+
+def tell(fact: Handled, listener: Listener | None) -> None:
+    """A listener that raises stops nothing."""
+    delay = "" if fact.delay_ms is None else f" in {fact.delay_ms / 1000:g} s"
+    _log.log(
+        _LEVELS[fact.fate],
+        "%s: %s%s, attempt %d: %s",
+        fact.queue,
+        fact.fate.value,
+        delay,
+        fact.attempt,
+        fact.why.partition("\n")[0],
+    )
+    if listener is None:
+        return
+    try:
+        listener(fact)
+    except Exception:  # noqa: BLE001 -- the application's; it is in the log, and no message may suffer
+        _log.exception("a listener failed; messages go on")

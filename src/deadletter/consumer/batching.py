@@ -1,0 +1,123 @@
+"""Many messages in one call: `@app.batch("orders", size=100, wait=1.0)`.
+
+A body that cannot be decoded is put aside alone and never reaches the function. Returning: all are done.
+Raising: each is treated by the rules, as if it had failed by itself. `BatchFailed` names those that failed;
+the others are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from deadletter.consumer.calling import Call
+from deadletter.consumer.handling import is_cancelled
+from deadletter.consumer.idempotency import Ids
+from deadletter.consumer.judging import DONE, KNOWN, Done, Outcome, judged, told
+from deadletter.consumer.message import Message
+from deadletter.consumer.once import Key, Once, is_done
+from deadletter.consumer.outcomes import BatchFailed, HandlerCancelled, Rules
+from deadletter.consumer.signature import Wish, batch_signature_of
+from deadletter.errors import UsageError
+
+_log: Final = logging.getLogger("deadletter.consumer")
+
+
+class BatchHandler:
+    """One function for many messages of one queue at once."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        rules: Rules,
+        *,
+        timeout_s: float | None = None,
+        concurrency: int = 1,
+        idempotent: Ids | None = None,
+        key: Key | None = None,
+    ) -> None:
+        self.rules = rules
+        self._call = Call(function, timeout_s=timeout_s, most=concurrency)
+        self._signature = batch_signature_of(function)
+        self._wants_body = Wish.BODY in self._signature.wishes
+        self._once = None if idempotent is None else Once(idempotent, key, transacted=False)
+
+    @property
+    def name(self) -> str:
+        return self._call.name
+
+    @property
+    def ids(self) -> Ids | None:
+        """What must be opened before it runs."""
+        return None if self._once is None else self._once.ids
+
+    def close(self) -> None:
+        """The consumer ends."""
+        self._call.close()
+
+    async def __call__(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Handle them, and say what became of each."""
+        outcomes: dict[int, Outcome] = {}
+        first: dict[str, int] = {}
+        twins: dict[int, int] = {}
+        bodies: dict[int, Any] = {}
+        for place, message in enumerate(messages):
+            try:
+                body = self._signature.decode(message.body) if self._wants_body else None
+                key = None if self._once is None else self._once.key_of(message)
+                if key is not None and first.setdefault(key, place) != place:
+                    twins[place] = first[key]
+                elif self._once is None or key is None or await self._once.begin(message, key):
+                    bodies[place] = body
+                else:
+                    outcomes[place] = KNOWN
+            except Exception as error:  # noqa: BLE001 -- its body, its key, or the store: the others go on
+                outcomes[place] = judged(self.rules, error)
+        places = list(bodies)
+        if places:
+            ends = await self._run([messages[place] for place in places], list(bodies.values()))
+            outcomes.update(zip(places, ends, strict=True))
+        for place, twin in twins.items():  # a copy in the same batch ends as its twin did
+            outcomes[place] = KNOWN if isinstance(outcomes[twin], Done) else outcomes[twin]
+        return [outcomes[place] for place in range(len(messages))]
+
+    async def _run(self, messages: list[Message], bodies: list[Any]) -> list[Outcome]:
+        failed: dict[int, Exception] = {}
+        try:
+            await self._call(messages, self._signature.arguments(bodies, messages, None))
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            cancelled = HandlerCancelled(f"{self.name} awaited something that was cancelled")
+            cancelled.__cause__ = error
+            failed = dict.fromkeys(range(len(messages)), cancelled)
+        except BatchFailed as error:
+            failed = self._named(error, len(messages))
+        except Exception as error:  # noqa: BLE001 -- this is the place where an application's errors are judged
+            failed = dict.fromkeys(range(len(messages)), error)
+        return [await self._end(message, failed.get(place)) for place, message in enumerate(messages)]
+
+    def _named(self, error: BatchFailed, size: int) -> dict[int, Exception]:
+        """Whoever names a place that is not there may have meant another: then nobody knows what is done."""
+        if set(error.errors) <= set(range(size)):
+            return error.errors
+        got = sorted(error.errors, key=str)
+        wrong = UsageError(f"BatchFailed in {self.name}: expected places from 0 to {size - 1}, got {got}")
+        wrong.__cause__ = error
+        return dict.fromkeys(range(size), wrong)
+
+    async def _end(self, message: Message, error: Exception | None) -> Outcome:
+        decided = message.close()
+        if self._once is not None and (key := self._once.key_of(message)) is not None:
+            await self._once.end(message, key, done=is_done(message, raised=error is not None))
+        if decided is False:
+            return DONE if error is None else judged(self.rules, error)
+        if error is not None:
+            _log.warning(
+                "%s said what becomes of a message and failed afterwards (%s); what it said stands",
+                self.name,
+                told(error),
+            )
+        return DONE if decided is True else judged(self.rules, decided)

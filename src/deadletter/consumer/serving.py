@@ -1,0 +1,235 @@
+"""The life of a consumer: a link, the ground declared on it, a station per queue, again on the next link.
+
+A queue that goes away is waited for. A queue whose health check says no is left alone until it says yes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from deadletter.amqp.address import Address
+from deadletter.broker.session import Event as SessionEvent
+from deadletter.broker.session import Link, Persistence, Waiting, supervise
+from deadletter.consumer.desk import Desk
+from deadletter.consumer.details import Teller
+from deadletter.consumer.events import Audience, Lost, Ready
+from deadletter.consumer.gate import Gate, Health
+from deadletter.consumer.ground import Ground, Laid
+from deadletter.consumer.rungs import declare_rung, is_extra_rung
+from deadletter.consumer.station import Station
+from deadletter.consumer.statistics import depth_of
+from deadletter.core.guards.budget import Budget
+from deadletter.errors import ConnectionLost, DeadletterError
+
+PAUSE_S: Final = 1.0
+_log: Final = logging.getLogger("deadletter.consumer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthAlert:
+    """A queue holds more messages than it should."""
+
+    queue: str
+    depth: int
+    above: int
+
+
+DepthCall: TypeAlias = Callable[[DepthAlert], object]
+"""A plain function, or one that is awaited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthWatch:
+    """Whom to call when."""
+
+    queue: str
+    above: int
+    call: DepthCall
+    every_s: float
+
+
+class Serving:
+    """One run of a consumer, until `stop` is set. `ready` is set while messages are taken."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        desks: tuple[Desk, ...],
+        *,
+        api: str | None,
+        name: str,
+        teller: Teller,
+        health: Health | None,
+        depths: tuple[DepthWatch, ...],
+        persistence: Persistence,
+        grace_s: float,
+        emit: Audience,
+        stop: asyncio.Event,
+        ready: asyncio.Event,
+    ) -> None:
+        self._addresses = addresses
+        self._desks = desks
+        self._api = api
+        self._name = name
+        self._teller = teller
+        self._health = health
+        self._depths = depths
+        self._persistence = persistence
+        self._grace_s = grace_s
+        self._emit = emit
+        self._stop = stop
+        self._ready = ready
+        now = asyncio.get_running_loop().time()
+        self._budgets = {
+            desk.plan.queue: Budget(desk.budget_per_minute, now)
+            for desk in desks
+            if desk.budget_per_minute is not None
+        }
+        """They outlive a link: a connection that is lost again and again buys no retries."""
+
+    async def run(self) -> None:
+        """Raises when it cannot go on."""
+        opened = list(
+            {id(ids): ids for desk in self._desks if (ids := desk.handler.ids) is not None}.values()
+        )
+        try:
+            for ids in opened:
+                await ids.open()
+            await self._supervised()
+        finally:
+            for desk in self._desks:
+                desk.handler.close()
+            for ids in opened:
+                await ids.close()
+
+    async def _supervised(self) -> None:
+        working = asyncio.ensure_future(
+            supervise(
+                self._addresses,
+                self._on,
+                name=self._name,
+                persistence=self._persistence,
+                on_event=self._on_session,
+            )
+        )
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done() and not self._ready.is_set():
+                working.cancel()  # it waits for a broker that does not come
+            await asyncio.wait({working})
+            if not working.cancelled():
+                working.result()
+        finally:
+            stopping.cancel()
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    def _on_session(self, event: SessionEvent) -> None:
+        if isinstance(event, Waiting):
+            self._emit(Lost(what="broker", why=str(event.reason), seconds=event.seconds))
+
+    async def _on(self, link: Link) -> None:
+        """All queues on one link."""
+        ground = Ground(link, self._api)
+        laid = [await ground.lay(desk) for desk in self._desks]
+        tasks = [
+            asyncio.ensure_future(self._serve_queue(link, ground, desk, one))
+            for desk, one in zip(self._desks, laid, strict=True)
+        ]
+        watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
+        self._emit(
+            Ready(
+                queues=tuple(desk.plan.queue for desk in self._desks),
+                layouts=tuple(one.paths.way.value for one in laid),
+                notes=tuple(note for one in laid for note in one.notes),
+            )
+        )
+        self._ready.set()
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            self._ready.clear()
+            for task in (*tasks, *watching):
+                task.cancel()
+            results = await asyncio.gather(*tasks, *watching, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+                raise result
+
+    async def _serve_queue(self, link: Link, ground: Ground, desk: Desk, laid: Laid) -> None:
+        """One queue on one link: a queue that goes away is waited for, and so is its health."""
+        checks = tuple(check for check in (self._health, desk.health) if check is not None)
+        gate = Gate(desk.plan.queue, checks, self._emit)
+        while await self._may_go(gate):
+            try:
+                await self._shift(link, ground, desk, laid, gate)
+            except ConnectionLost:
+                raise
+            except DeadletterError as error:
+                self._emit(Lost(what=f"queue {desk.plan.queue}", why=str(error), seconds=PAUSE_S))
+                await self._unless_stopped(asyncio.sleep(PAUSE_S))
+
+    async def _may_go(self, gate: Gate) -> bool:
+        """Wait until the queue may be consumed; False: the consumer is to end."""
+        await self._unless_stopped(gate.opened())
+        return not self._stop.is_set()
+
+    async def _shift(self, link: Link, ground: Ground, desk: Desk, laid: Laid, gate: Gate) -> None:
+        """Until the consumer is to end, or the gate closes."""
+
+        async def mend(target: str) -> None:
+            if is_extra_rung(desk.plan.queue, target):
+                await declare_rung(link, desk.plan.queue, target)
+            else:
+                await ground.mend(desk, target)
+
+        station = Station(
+            desk.plan,
+            desk.handler,
+            laid.paths,
+            teller=self._teller,
+            emit=self._emit,
+            mend=mend,
+            budget=self._budgets.get(desk.plan.queue),
+        )
+        halt = asyncio.Event()
+
+        async def end() -> None:
+            await self._unless_stopped(gate.closed())
+            halt.set()
+
+        ending = asyncio.ensure_future(end())
+        try:
+            await station.on(link, halt, self._stop, grace_s=self._grace_s)
+        finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+
+    async def _unless_stopped(self, work: Any) -> None:
+        """Until it is done, or the consumer is to end."""
+        doing = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({doing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            doing.cancel()
+            await asyncio.gather(doing, stopped, return_exceptions=True)
+
+    async def _watch_depth(self, link: Link, watch: DepthWatch) -> None:
+        while True:
+            found = await depth_of(link, watch.queue)
+            if found is not None and found[0] > watch.above:
+                try:
+                    answer = watch.call(DepthAlert(queue=watch.queue, depth=found[0], above=watch.above))
+                    if inspect.isawaitable(answer):
+                        await answer
+                except Exception:  # noqa: BLE001 -- the application's own call
+                    _log.exception("the depth alert of %s failed; messages go on", watch.queue)
+            await asyncio.sleep(watch.every_s)

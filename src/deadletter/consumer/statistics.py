@@ -1,0 +1,176 @@
+"""How full the queues around a handler are, and letting out at once what waits in one of its delays.
+
+Both work on connections of their own, whether the consumer runs or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from deadletter.amqp.address import Address
+from deadletter.broker.courier import Bounds, Courier, Tally
+from deadletter.broker.session import Link
+from deadletter.broker.shape import read_topology
+from deadletter.broker.verdict import Leave, Send, Verdict
+from deadletter.consumer.desk import Desk
+from deadletter.consumer.paths import Way, extra_rung_name
+from deadletter.core import layouts, names
+from deadletter.core.backoff import Schedule
+from deadletter.core.envelope import Deaths
+from deadletter.core.layouts import ladder, loop
+from deadletter.core.layouts.naming import DUE, PARKED, dlq_name, level_name
+from deadletter.core.letter import Letter
+from deadletter.errors import ManagementRefused, NotFound, QueueMissing, UsageError, WireError
+
+_ORIGIN: Final = frozenset({names.ORIGIN_QUEUE.encode()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelStatistics:
+    """One delay. In the layout `return` it is shared with other queues, and so is its depth."""
+
+    queue: str
+    delay_ms: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatistics:
+    """One queue of the consumer. `depth` counts what is ready, not what consumers hold."""
+
+    queue: str
+    layout: str
+    depth: int
+    consumers: int
+    levels: tuple[LevelStatistics, ...] = ()
+    parked_in: str | None = None
+    """Where its parked letters are; None where the application's own set-up decides that."""
+    parked: int | None = None
+
+
+def delays_of(way: Way, queue: str, schedule: Schedule, more: Sequence[Schedule]) -> Mapping[str, int]:
+    """The queues in which letters wait, and for how long; `schedule` is the queue's own."""
+    asked = {ms for one in more for ms in one.levels_ms}
+    match way:
+        case Way.RETURN:
+            return {level_name(ms): ms for ms in sorted(schedule.levels_ms | asked)}
+        case Way.LADDER:
+            own = schedule.typical_delays_ms
+            rungs = {
+                ladder.rung_name(queue, retry): own[min(retry, len(own)) - 1]
+                for retry in range(1, schedule.retries + 1)
+            }
+            extra = sorted(asked - schedule.levels_ms)
+            return {**rungs, **{extra_rung_name(queue, ms): ms for ms in extra}}
+        case Way.LOOP:
+            return {loop.retry_queue_name(queue): next(iter(schedule.levels_ms), 0)}
+        case Way.NATIVE | Way.EXTERNAL:
+            return {}
+        case _:
+            assert_never(way)
+
+
+def parked_in(way: Way, queue: str) -> str | None:
+    """The queue of its parked letters."""
+    match way:
+        case Way.RETURN:
+            return PARKED
+        case Way.LADDER:
+            return ladder.dlq_name(queue)
+        case Way.LOOP | Way.NATIVE:
+            return dlq_name(queue)
+        case Way.EXTERNAL:
+            return None
+        case _:
+            assert_never(way)
+
+
+async def way_of(link: Link, api: str | None, desk: Desk) -> Way:
+    """The layout a queue is in; what `auto` means depends on the broker and the queue."""
+    if desk.layout != "auto":
+        return Way(desk.layout)
+    queue, rules = desk.plan.queue, desk.handler.rules
+    try:
+        live = await read_topology(link.address, api)
+    except ManagementRefused:
+        live = None
+    version = (await link.connection("declare")).server_version if live is None else live.version
+    found = layouts.plan(
+        desk.layout,
+        queue,
+        schedule=rules.schedule,
+        version=version,
+        declare_queue=live is not None and queue not in live.queues,
+        in_consumer=True,
+        more_levels_ms={ms for schedule in rules.schedules for ms in schedule.levels_ms},
+        there=live,
+    )
+    return Way(found.layout)
+
+
+async def queue_statistics(
+    link: Link, way: Way, queue: str, schedule: Schedule, more: Sequence[Schedule] = ()
+) -> QueueStatistics:
+    """As it is now. QueueMissing when the queue itself is not there; what else is missing counts as empty."""
+    counted = await depth_of(link, queue)
+    if counted is None:
+        raise QueueMissing(queue, link.address.vhost)
+    levels = []
+    for name, delay_ms in delays_of(way, queue, schedule, more).items():
+        found = await depth_of(link, name)
+        levels.append(LevelStatistics(queue=name, delay_ms=delay_ms, depth=found[0] if found else 0))
+    aside = parked_in(way, queue)
+    parked = None if aside is None else await depth_of(link, aside)
+    return QueueStatistics(
+        queue=queue,
+        layout=way.value,
+        depth=counted[0],
+        consumers=counted[1],
+        levels=tuple(levels),
+        parked_in=aside,
+        parked=None if aside is None else parked[0] if parked else 0,
+    )
+
+
+async def depth_of(link: Link, queue: str) -> tuple[int, int] | None:
+    """Messages that are ready, and consumers; None when there is no such queue."""
+    channel = await (await link.connection("declare")).channel()
+    try:
+        found = await channel.declare_queue(queue, passive=True)
+    except NotFound:
+        return None
+    finally:
+        with suppress(WireError):
+            await channel.close()
+    return found.message_count, found.consumer_count
+
+
+async def drain_level(addresses: Sequence[Address], way: Way, queue: str, level: str) -> Tally:
+    """Move what waits in one delay of this queue on, now, with the safe move.
+
+    `ladder` and `loop`: back into the queue. `return`: its letters, and no others, to `deadletter.due`, from
+    where they go home as if their time were over.
+    """
+    match way:
+        case Way.RETURN:
+            go = Send(routing_key=DUE)
+
+            def decide(letter: Letter) -> Verdict:
+                mine = letter.select(_ORIGIN).get(names.ORIGIN_QUEUE) == queue
+                return go if mine else Leave()
+        case Way.LADDER | Way.LOOP:
+            # The broker's deaths are a loop's attempts.
+            home = Send(routing_key=queue, deaths=Deaths.KEEP if way is Way.LOOP else Deaths.SET_ASIDE)
+
+            def decide(letter: Letter) -> Verdict:  # noqa: ARG001 -- all of them, whatever they are
+                return home
+        case Way.NATIVE | Way.EXTERNAL:
+            raise UsageError(
+                f"queue {queue}: expected a layout whose delays are queues (return, ladder, loop), got {way}"
+            )
+        case _:
+            assert_never(way)
+    return await Courier(addresses, source=level, decide=decide, bounds=Bounds()).run()

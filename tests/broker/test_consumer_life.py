@@ -1,0 +1,410 @@
+"""A consumer's life on a real broker: deaths, ends, pauses, budgets, batches, and what becomes of messages."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests import postbox
+from tests.brokers import Vhost
+
+from deadletter.consumer.app import Consumer, DepthAlert
+from deadletter.consumer.backoffs import fixed
+from deadletter.consumer.events import Event, Fate, Handled, Paused, Resumed
+from deadletter.consumer.idempotency import MemoryIds
+from deadletter.consumer.message import Message
+from deadletter.consumer.outcomes import BatchFailed, RetryLater, park
+from deadletter.core import names
+
+DEADLY = """
+import asyncio, os, sys
+from deadletter.consumer.app import Consumer
+from deadletter.consumer.backoffs import fixed
+
+url, api, kind, log = sys.argv[1:5]
+app = Consumer(url, api=api, grace=20)
+
+@app.queue("orders", layout="ladder", retries=2, backoff=fixed(1), deliveries=4, concurrency=5)
+async def handle(body: bytes) -> None:
+    with open(log, "ab", buffering=0) as file:
+        file.write(body + b"\\n")
+    await asyncio.sleep(0.01)
+    if body == b"poison":
+        os._exit(9)
+
+app.run()
+"""
+
+
+@asynccontextmanager
+async def serving(app: Consumer) -> AsyncIterator[list[Handled]]:
+    """The consumer runs within; whatever ended it is raised."""
+    heard: list[Handled] = []
+    app.listen(lambda event: heard.append(event) if isinstance(event, Handled) else None)
+    task = asyncio.create_task(app.serve())
+    await asyncio.sleep(0)
+    assert app.ready is not None
+    ready = asyncio.create_task(app.ready.wait())
+    await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+    ready.cancel()
+    if task.done():
+        task.result()
+    try:
+        yield heard
+    finally:
+        app.stop()
+        await asyncio.wait_for(task, 60)
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
+        await asyncio.sleep(0.02)
+
+
+async def fill(vhost: Vhost, queue: str, *bodies: bytes, **properties: object) -> None:
+    await asyncio.to_thread(postbox.fill, vhost.url, queue, bodies, dead=False, **properties)
+
+
+async def depth(vhost: Vhost, queue: str) -> int:
+    return await asyncio.to_thread(postbox.depth, vhost.url, queue)
+
+
+# -- dying ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_one_message_that_kills_is_put_aside_and_takes_no_neighbour(
+    vhost: Vhost, tmp_path: Path, kind: str
+) -> None:
+    postbox.declare(vhost.url, "orders", kind=kind)
+    good = [b"good%d" % n for n in range(30)]
+    postbox.fill(vhost.url, "orders", [*good[:10], b"poison", *good[10:]], dead=False)
+    log = tmp_path / "handled"
+    log.touch()
+    deaths = 0
+    for _ in range(12):
+        running = subprocess.Popen([sys.executable, "-c", DEADLY, vhost.url, vhost.api, kind, str(log)])
+        try:
+            while running.poll() is None:
+                if vhost.depth("orders__dlq") and set(log.read_bytes().split()) >= set(good):
+                    running.send_signal(signal.SIGTERM)
+                    assert running.wait(60) == 0
+                time.sleep(0.1)
+        finally:
+            running.kill()
+            running.wait()
+        if running.returncode == 0:
+            break
+        assert running.returncode == 9
+        deaths += 1
+    assert deaths == 4
+    parked = postbox.drain(vhost.url, "orders__dlq", expect=1)
+    assert [post.body for post in parked] == [b"poison"]
+    assert parked[0].headers[names.CAUSE] == "killed-its-consumer"
+    assert postbox.drain(vhost.url, "orders") == []
+    handled = Counter(log.read_bytes().split())
+    assert set(handled) == {*good, b"poison"}
+    assert handled[b"poison"] == 4
+
+
+# -- ending --------------------------------------------------------------------------------------------------
+async def test_at_the_end_handlers_finish_and_the_rest_is_given_back(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", *(b"%d" % n for n in range(20)))
+    app = Consumer(vhost.url, api=vhost.api)
+    begun: list[bytes] = []
+    ended: list[bytes] = []
+    go = asyncio.Event()
+
+    @app.queue("orders", layout="ladder", concurrency=3)
+    async def handle(body: bytes) -> None:
+        begun.append(body)
+        await go.wait()
+        ended.append(body)
+
+    async with serving(app):
+        await until(lambda: len(begun) == 3, "three handlers")
+        app.stop()
+        await asyncio.sleep(0.3)
+        go.set()
+    assert sorted(ended) == sorted(begun)
+    assert len(ended) == 3
+    left = await asyncio.to_thread(postbox.drain, vhost.url, "orders", expect=17)
+    assert {post.body for post in left} == {b"%d" % n for n in range(20)} - set(ended)
+
+
+async def test_a_handler_that_outlives_the_grace_is_cancelled_and_its_message_given_back(
+    vhost: Vhost,
+) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", b"slow", b"acked")
+    app = Consumer(vhost.url, api=vhost.api, grace=0.2)
+    begun: list[bytes] = []
+    cancelled: list[bytes] = []
+
+    @app.queue("orders", layout="ladder")
+    async def handle(message: Message) -> None:
+        begun.append(message.body)
+        if message.body == b"acked":
+            await message.ack()  # that word is kept
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            cancelled.append(message.body)
+            raise
+
+    async with serving(app):
+        await until(lambda: len(begun) == 2, "both handlers")
+    assert sorted(cancelled) == [b"acked", b"slow"]
+    left = await asyncio.to_thread(postbox.drain, vhost.url, "orders", expect=1)
+    assert [post.body for post in left] == [b"slow"]
+
+
+async def test_fewer_at_once_than_slots(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders")
+    await fill(vhost, "orders", *(b"%d" % n for n in range(10)))
+    app = Consumer(vhost.url, api=vhost.api)
+    running = most = done = 0
+
+    @app.queue("orders", layout="ladder", prefetch=1, concurrency=10)
+    async def handle(_: bytes) -> None:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        done += 1
+
+    async with serving(app):
+        await until(lambda: done == 10, "ten messages")
+    assert most == 1
+
+
+# -- waiting -------------------------------------------------------------------------------------------------
+async def test_while_the_health_check_fails_nothing_is_taken_and_nothing_lost(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    bodies = [b"%d" % n for n in range(40)]
+    healthy = True
+    app = Consumer(vhost.url, api=vhost.api)
+    handled: list[bytes] = []
+    events: list[Event] = []
+    app.listen(events.append)
+    go = asyncio.Event()
+
+    async def check() -> bool:
+        return healthy
+
+    @app.queue("orders", layout="ladder", concurrency=2, prefetch=20, health=check)
+    async def handle(body: bytes) -> None:
+        await go.wait()
+        handled.append(body)
+
+    async with serving(app):
+        await fill(vhost, "orders", *bodies)
+        healthy = False
+        await until(lambda: bool(vhost.get("queues", "orders").get("consumers") == 0), "no consumer")
+        go.set()  # what was begun ends
+        await until(lambda: any(isinstance(event, Paused) for event in events), "the pause")
+        assert len(handled) == 2
+        assert await depth(vhost, "orders") == 38
+        healthy = True
+        await until(lambda: len(handled) == 40, "the rest")
+    assert sorted(handled) == sorted(bodies)
+    assert any(isinstance(event, Resumed) for event in events)
+    assert await depth(vhost, "orders") == 0
+
+
+async def test_retries_over_budget_wait_and_nothing_is_lost(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", *(b"bad%d" % n for n in range(5)), b"good")
+    app = Consumer(vhost.url, api=vhost.api)
+
+    @app.queue("orders", layout="ladder", retries=3, backoff=fixed(600), budget=6)
+    async def handle(body: bytes) -> None:
+        if body.startswith(b"bad"):
+            raise ValueError("no")
+
+    async with serving(app) as heard:
+        await until(lambda: len(heard) == 6, "all six")
+        # one may go at once, the next in ten seconds; who waits keeps no slot
+        await asyncio.sleep(0.5)
+        assert await depth(vhost, "orders__retry.1") == 1
+        assert await depth(vhost, "orders") == 0
+    # at the end they go: they have failed, and that is not forgotten
+    assert await depth(vhost, "orders__retry.1") == 5
+    assert await depth(vhost, "orders") == 0
+
+
+# -- where they go -------------------------------------------------------------------------------------------
+async def test_a_delay_of_its_own_on_a_ladder(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", b"x")
+    app = Consumer(vhost.url, api=vhost.api)
+    seen: list[tuple[int, float]] = []
+
+    @app.queue("orders", layout="ladder", retries=3, backoff=fixed(600), on={KeyError: fixed(0.25)})
+    async def handle(message: Message) -> None:
+        seen.append((message.attempt, time.monotonic()))
+        if message.attempt == 0:
+            raise RetryLater(after=0.2)
+        if message.attempt == 1:
+            raise KeyError("x")
+
+    async with serving(app) as heard:
+        await until(lambda: len(seen) == 3, "three tries")
+        await until(lambda: len(heard) == 3, "the end of the third")
+        assert [event.delay_ms for event in heard] == [200, 250, None]
+        found = (await app.statistics())["orders"]
+    assert [attempt for attempt, _ in seen] == [0, 1, 2]
+    assert seen[1][1] - seen[0][1] >= 0.2
+    assert "orders__retry.250ms" in [level.queue for level in found.levels]
+
+
+async def test_statistics_and_letting_out_what_waits(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", b"later", b"never", b"later")
+    app = Consumer(vhost.url, api=vhost.api)
+    attempts: list[int] = []
+
+    @app.queue("orders", layout="ladder", retries=2, backoff=fixed(600, 900), on={KeyError: park})
+    async def handle(body: bytes, message: Message) -> None:
+        attempts.append(message.attempt)
+        if body == b"never":
+            raise KeyError("x")
+        if message.attempt == 0:
+            raise ValueError("x")
+
+    async with serving(app) as heard:
+        await until(lambda: len(heard) == 3, "all three")
+        await asyncio.sleep(0.2)
+        found = (await app.statistics())["orders"]
+        assert (found.layout, found.depth, found.consumers) == ("ladder", 0, 1)
+        assert (found.parked_in, found.parked) == ("orders__dlq", 1)
+        assert [(one.queue, one.delay_ms, one.depth) for one in found.levels] == [
+            ("orders__retry.1", 600_000, 2),
+            ("orders__retry.2", 900_000, 0),
+        ]
+    tallies = await app.drain("orders", 600)  # it need not run
+    assert {name: tally.moved for name, tally in tallies.items()} == {"orders__retry.1": 2}
+    assert await depth(vhost, "orders") == 2
+    async with serving(app):
+        await until(lambda: len(attempts) == 5, "the two")
+    assert sorted(attempts) == [0, 0, 0, 1, 1]
+
+
+async def test_batches(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", *(b"%d" % n for n in range(25)), b"no number", b"100", b"200")
+    app = Consumer(vhost.url, api=vhost.api)
+    sizes: list[int] = []
+    done: list[int] = []
+
+    @app.batch(
+        "orders", size=10, wait=0.3, layout="ladder", retries=1, backoff=fixed(0.2), on={KeyError: park}
+    )
+    async def handle(numbers: list[int], messages: list[Message]) -> None:
+        sizes.append(len(numbers))
+        failed: dict[int, Exception] = {}
+        for place, number in enumerate(numbers):
+            if number == 200:
+                failed[place] = KeyError("never")
+            elif number == 100 and messages[place].attempt == 0:
+                failed[place] = ValueError("not yet")
+            else:
+                done.append(number)
+        if failed:
+            raise BatchFailed(failed)
+
+    async with serving(app):
+        await until(lambda: len(done) == 26, "all that can be done")
+    assert sorted(done) == [*range(25), 100]
+    assert max(sizes) == 10
+    parked = await asyncio.to_thread(postbox.drain, vhost.url, "orders__dlq", expect=2)
+    assert {post.body: post.headers[names.CAUSE] for post in parked} == {
+        b"no number": "undecodable",
+        b"200": "permanent-error",
+    }
+
+
+async def test_a_message_id_is_handled_once(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", b"1", b"2", message_id="same")
+    app = Consumer(vhost.url, api=vhost.api)
+    handled: list[bytes] = []
+
+    @app.queue("orders", layout="ladder", idempotent=MemoryIds())
+    async def handle(body: bytes) -> None:
+        handled.append(body)
+
+    async with serving(app) as heard:
+        await until(lambda: len(heard) == 2, "both")
+    assert len(handled) == 1
+    assert sorted(event.fate for event in heard) == [Fate.DONE, Fate.SKIPPED]
+    assert await depth(vhost, "orders") == 0
+
+
+async def test_headers_that_leave_no_room_for_a_word_of_ours(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", b"large", headers={"x": "y" * 130_500})
+    await fill(vhost, "orders", b"next")
+    app = Consumer(vhost.url, api=vhost.api)
+    seen: list[bytes] = []
+
+    @app.queue("orders", layout="ladder", retries=2, backoff=fixed(0.1))
+    async def handle(body: bytes) -> None:
+        seen.append(body)
+        if body == b"large":
+            raise ValueError("no")
+
+    async with serving(app):
+        await until(lambda: len(seen) == 2, "both")
+        await asyncio.sleep(0.3)
+    wrapped = await asyncio.to_thread(postbox.drain, vhost.url, "orders__dlq", expect=1)
+    assert len(wrapped) == 1
+    assert wrapped[0].body.endswith(b"large")
+    assert await depth(vhost, "orders") == 0
+
+
+async def test_a_rung_that_was_deleted_is_declared_anew(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    app = Consumer(vhost.url, api=vhost.api)
+    attempts: list[int] = []
+
+    @app.queue("orders", layout="ladder", retries=2, backoff=fixed(0.2))
+    async def handle(message: Message) -> None:
+        attempts.append(message.attempt)
+        if message.attempt == 0:
+            raise ValueError("no")
+
+    async with serving(app):
+        await asyncio.to_thread(vhost.delete, "queues", "orders__retry.1")
+        await fill(vhost, "orders", b"x")
+        await until(lambda: attempts == [0, 1], "the retry")
+
+
+async def test_a_queue_that_is_too_deep_is_told(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", "other")
+    await fill(vhost, "other", b"1", b"2", b"3")
+    app = Consumer(vhost.url, api=vhost.api)
+    told: list[DepthAlert] = []
+
+    @app.queue("orders", layout="ladder")
+    async def handle(_: bytes) -> None: ...
+
+    async def call(alert: DepthAlert) -> None:
+        told.append(alert)
+
+    app.watch_depth("other", above=2, call=call, every=0.05)
+    app.watch_depth("other", above=3, call=told.append, every=0.05)
+    app.watch_depth("nowhere", above=0, call=told.append, every=0.05)
+    async with serving(app):
+        await until(lambda: len(told) >= 2, "two alerts")
+    assert set(told) == {DepthAlert(queue="other", depth=3, above=2)}

@@ -1,0 +1,124 @@
+"""The books of a storm: what was published, handled and parked, and what the difference means.
+
+Three kinds of doubles are told apart. The **publisher's own**: it lost the line before the confirm came and
+published once more. **Delivered again**: the application's ack was lost with the line, and the broker says so
+with `redelivered`. All others are **ours**: a crash between the confirm and the ack of a move.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from deadletter.amqp.channel import Delivery
+from deadletter.core import message, names
+
+SHOWN = 20
+
+
+def failures_of(body: bytes) -> int:
+    """How often a letter fails: most never, some once or twice, one in fifty always. By its body alone."""
+    share = zlib.crc32(body) % 100
+    return 0 if share < 60 else 1 if share < 85 else 2 if share < 98 else 1000
+
+
+@dataclass(slots=True)
+class Ledger:
+    confirmed: set[bytes] = field(default_factory=set)
+    republished: set[bytes] = field(default_factory=set)
+    """Bodies that may be there twice because the publisher could not know."""
+    handled: dict[bytes, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """By body: how often a handler was done with it, by its id ("" before it ever died)."""
+    again: Counter[bytes] = field(default_factory=Counter)
+    """Of these, how many the broker had marked as redelivered."""
+    failed: int = 0
+    redelivered: set[bytes] = field(default_factory=set)
+    """Bodies that were delivered again at any time: their reject may have been lost as well."""
+    parked: dict[bytes, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """By body: the causes."""
+    parked_ids: dict[bytes, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def deliver(self, delivery: Delivery) -> bool:
+        """A letter came to its handler; whether it is handled well."""
+        body = delivery.message.body
+        headers = message.view(delivery.message.properties).headers or {}
+        attempt = headers.get(names.ATTEMPT, 0)
+        assert isinstance(attempt, int)
+        if delivery.redelivered:
+            self.redelivered.add(body)
+        if attempt < failures_of(body):
+            self.failed += 1
+            return False
+        self.handled[body][str(headers.get(names.ID, ""))] += 1
+        self.again[body] += delivery.redelivered
+        return True
+
+    def park(self, delivery: Delivery) -> None:
+        headers = message.view(delivery.message.properties).headers or {}
+        body = delivery.message.body
+        self.parked[body][str(headers.get(names.CAUSE))] += 1
+        self.parked_ids[body][str(headers.get(names.ID))] += 1
+
+    # -- the final count -----------------------------------------------------------------------------------
+    @property
+    def lost(self) -> set[bytes]:
+        return self.confirmed - self.handled.keys() - self.parked.keys()
+
+    def doubles(self) -> tuple[dict[bytes, int], dict[bytes, int], dict[bytes, int]]:
+        """The publisher's, those delivered again, and ours: how many too many of each body."""
+        publishers: dict[bytes, int] = {}
+        brokers: dict[bytes, int] = {}
+        ours: dict[bytes, int] = {}
+        for body in self.handled.keys() | self.parked.keys():
+            more = self._ids(body).total() - 1
+            if more <= 0:
+                continue
+            if body in self.republished:
+                publishers[body] = more
+            elif body in self.redelivered:
+                brokers[body] = more
+            else:
+                ours[body] = more
+        return publishers, brokers, ours
+
+    def strangers(self) -> dict[bytes, Counter[str]]:
+        """Parked for another reason than that they always fail."""
+        return {
+            body: causes
+            for body, causes in self.parked.items()
+            if set(causes) != {"retries-exhausted"} or failures_of(body) < 1000
+        }
+
+    def ids_differ(self) -> dict[bytes, set[str]]:
+        """Doubles of ours that came home under more than one id: they would not be known as one letter."""
+        _, _, ours = self.doubles()
+        found = {body: set(self._ids(body)) - {""} for body in ours}
+        return {body: ids for body, ids in found.items() if len(ids) > 1}
+
+    def _ids(self, body: bytes) -> Counter[str]:
+        return self.handled.get(body, Counter()) + self.parked_ids.get(body, Counter())
+
+    def told(self) -> list[str]:
+        publishers, brokers, ours = self.doubles()
+        causes: Counter[str] = Counter()
+        for each in self.parked.values():
+            causes.update(each)
+        lines = [
+            f"published and confirmed  {len(self.confirmed):>8,}",
+            f"handled                  {len(self.handled):>8,}   after {self.failed:,} failures",
+            f"parked                   {len(self.parked):>8,}   {dict(causes)}",
+            f"lost                     {len(self.lost):>8,}",
+            f"doubles, ours            {sum(ours.values()):>8,}   of {len(ours):,} letters",
+            f"doubles, delivered again {sum(brokers.values()):>8,}   the application's ack was lost",
+            f"doubles, published twice {sum(publishers.values()):>8,}   the publisher's confirm was lost",
+        ]
+        for body, more in list(ours.items())[:SHOWN]:
+            ids = sorted(self._ids(body).items())
+            lines.append(f"  {body.decode()}: {more} too many, ids {ids}")
+        if len(ours) > SHOWN:
+            lines.append(f"  … and {len(ours) - SHOWN} more")
+        lines += [f"  LOST {body.decode()}" for body in sorted(self.lost)[:SHOWN]]
+        strange = list(self.strangers().items())[:SHOWN]
+        lines += [f"  PARKED {body.decode()}: {dict(why)}" for body, why in strange]
+        return lines

@@ -1,0 +1,279 @@
+"""Declaring, binding, deleting: what is accepted, and with which error it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.contract.ground import Ground
+
+from deadletter.amqp.channel import Channel
+from deadletter.broker.lease import Lease
+from deadletter.core.table import Value
+from deadletter.errors import (
+    AccessRefused,
+    ClosedByBroker,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    WireError,
+)
+
+Ask = Callable[[Channel], Awaitable[object]]
+
+QUORUM = {"x-queue-type": "quorum"}
+REFUSED: dict[str, tuple[Ask, type[WireError], str]] = {
+    "passive": (lambda c: c.declare_queue("none", passive=True), NotFound, "no queue 'none' in vhost"),
+    "get": (lambda c: c.get("none"), NotFound, "no queue 'none' in vhost"),
+    "purge": (lambda c: c.purge_queue("none"), NotFound, "no queue 'none' in vhost"),
+    "consume": (lambda c: c.consume("none", print, print), NotFound, "no queue 'none' in vhost"),
+    "reserved": (lambda c: c.declare_queue("amq.mine"), AccessRefused, "reserved prefix 'amq.*'"),
+    "durable": (lambda c: c.declare_queue("there", durable=False), PreconditionFailed, "'durable' for queue"),
+    "auto delete": (lambda c: c.declare_queue("there", auto_delete=True), PreconditionFailed, "auto_delete"),
+    "exclusive": (lambda c: c.declare_queue("there", exclusive=True), ResourceLocked, "locked queue 'there'"),
+    "type": (lambda c: c.declare_queue("there", arguments=QUORUM), PreconditionFailed, "'x-queue-type'"),
+    "argument": (
+        lambda c: c.declare_queue("there", arguments={"x-message-ttl": 5}),
+        PreconditionFailed,
+        "inequivalent arg 'x-message-ttl' for queue 'there'",
+    ),
+    "negative ttl": (
+        lambda c: c.declare_queue("new", arguments={"x-message-ttl": -1}),
+        PreconditionFailed,
+        "{value_negative,-1}",
+    ),
+    "text for ttl": (
+        lambda c: c.declare_queue("new", arguments={"x-message-ttl": "5"}),
+        PreconditionFailed,
+        "expected integer",
+    ),
+    "overflow": (
+        lambda c: c.declare_queue("new", arguments={"x-overflow": "perhaps"}),
+        PreconditionFailed,
+        "invalid_overflow",
+    ),
+    "key without exchange": (
+        lambda c: c.declare_queue("new", arguments={"x-dead-letter-routing-key": "k"}),
+        PreconditionFailed,
+        "routing_key_but_no_dlx_defined",
+    ),
+    "unknown type": (
+        lambda c: c.declare_queue("new", arguments={"x-queue-type": "round"}),
+        PreconditionFailed,
+        "unsupported queue type 'round'",
+    ),
+    "limit of a classic": (
+        lambda c: c.declare_queue("new", arguments={"x-delivery-limit": 3}),
+        PreconditionFailed,
+        "invalid arg 'x-delivery-limit'",
+    ),
+    "strategy of a classic": (
+        lambda c: c.declare_queue("new", arguments={"x-dead-letter-strategy": "at-least-once"}),
+        PreconditionFailed,
+        "invalid arg 'x-dead-letter-strategy'",
+    ),
+    "priorities of a quorum": (
+        lambda c: c.declare_queue("new", arguments={**QUORUM, "x-max-priority": 3}),
+        PreconditionFailed,
+        "invalid arg 'x-max-priority'",
+    ),
+    "exclusive quorum": (
+        lambda c: c.declare_queue("new", exclusive=True, arguments=QUORUM),
+        PreconditionFailed,
+        "exclusive-owner",
+    ),
+    "auto delete quorum": (
+        lambda c: c.declare_queue("new", auto_delete=True, arguments=QUORUM),
+        PreconditionFailed,
+        "auto-delete",
+    ),
+    "exchange type": (lambda c: c.declare_exchange("way", "topic"), PreconditionFailed, "arg 'type'"),
+    "exchange durable": (
+        lambda c: c.declare_exchange("way", "direct", durable=False),
+        PreconditionFailed,
+        "'durable' for exchange 'way'",
+    ),
+    "exchange alternate": (
+        lambda c: c.declare_exchange("way", "direct", arguments={"alternate-exchange": "x"}),
+        PreconditionFailed,
+        "'alternate-exchange'",
+    ),
+    "exchange passive": (
+        lambda c: c.declare_exchange("none", "direct", passive=True),
+        NotFound,
+        "no exchange 'none'",
+    ),
+    "exchange reserved": (lambda c: c.declare_exchange("amq.mine", "topic"), AccessRefused, "amq.mine"),
+    "default exchange": (lambda c: c.declare_exchange("", "direct"), AccessRefused, "default exchange"),
+    "delete default": (lambda c: c.delete_exchange(""), AccessRefused, "default exchange"),
+    "delete system": (lambda c: c.delete_exchange("amq.topic"), AccessRefused, "amq.topic"),
+    "bind no queue": (lambda c: c.bind_queue("none", "way"), NotFound, "no queue 'none'"),
+    "bind no exchange": (lambda c: c.bind_queue("there", "none"), NotFound, "no exchange 'none'"),
+    "bind default": (lambda c: c.bind_queue("there", ""), AccessRefused, "default exchange"),
+    "bind x-match": (
+        lambda c: c.bind_queue("there", "amq.headers", "", {"x-match": "some"}),
+        PreconditionFailed,
+        "Invalid x-match",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_what_is_refused_closes_the_channel_with_its_error(ground: Ground, what: str) -> None:
+    ask, expected, words = REFUSED[what]
+    channel = await ground.channel()
+    await channel.declare_queue("there")
+    await channel.declare_exchange("way", "direct")
+    with pytest.raises(expected) as caught:
+        await ask(channel)
+    assert words in str(caught.value)
+    with pytest.raises(expected):
+        await channel.declare_queue("there", passive=True)  # the channel is gone, with the same error
+    assert (await (await ground.channel()).declare_queue("there", passive=True)).queue == "there"
+
+
+ACCEPTED: dict[str, Ask] = {
+    "the same again": lambda c: c.declare_queue("there"),
+    "its type said": lambda c: c.declare_queue("there", arguments={"x-queue-type": "classic"}),
+    "an argument nobody knows": lambda c: c.declare_queue("there", arguments={"x-unheard": 1}),
+    "the same exchange": lambda c: c.declare_exchange("way", "direct"),
+    "a system exchange": lambda c: c.declare_exchange("amq.topic", "topic"),
+    "passive with another type": lambda c: c.declare_exchange("way", "topic", passive=True),
+    "unbind what is not bound": lambda c: c.unbind_queue("there", "way", "k"),
+    "unbind no queue": lambda c: c.unbind_queue("none", "way", "k"),
+    "unbind no exchange": lambda c: c.unbind_queue("there", "none", "k"),
+    "delete no queue": lambda c: c.delete_queue("none"),
+    "delete no exchange": lambda c: c.delete_exchange("none"),
+    "bind twice": lambda c: c.bind_queue("there", "way", "k"),
+}
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+async def test_what_is_accepted(ground: Ground, what: str) -> None:
+    channel = await ground.channel()
+    await channel.declare_queue("there")
+    await channel.declare_exchange("way", "direct")
+    await channel.bind_queue("there", "way", "k")
+    await ACCEPTED[what](channel)
+    assert channel.error is None
+
+
+async def test_an_exchange_type_nobody_knows(ground: Ground) -> None:
+    channel = await ground.channel()
+    ends_all = ground.traits.unknown_exchange_type_ends_connection
+    with pytest.raises(ClosedByBroker if ends_all else PreconditionFailed):
+        await channel.declare_exchange("x", "round")
+    assert channel.connection.closed.done() is ends_all
+
+
+async def test_native_retries_are_for_quorum_queues_of_new_brokers(ground: Ground) -> None:
+    channel = await ground.channel()
+    arguments: dict[str, Value] = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 100}
+    if ground.traits.native_retry:
+        with pytest.raises(PreconditionFailed):
+            await channel.declare_queue("new", arguments=arguments)
+    else:
+        await channel.declare_queue("new", arguments=arguments)
+
+
+async def test_a_queue_without_a_name_gets_one(ground: Ground) -> None:
+    channel = await ground.channel()
+    name = (await channel.declare_queue("")).queue
+    assert name.startswith("amq.gen-")
+    assert (await channel.declare_queue(name, passive=True)).message_count == 0
+
+
+async def test_counts_of_a_declared_purged_and_deleted_queue(ground: Ground) -> None:
+    await ground.declare("q")
+    await ground.put("q", b"1", b"2", b"3")
+    channel = await ground.channel()
+    await channel.consume(await ground.declare("other"), print, print)
+    assert tuple(await channel.declare_queue("q", passive=True)) == ("q", 3, 0)
+    assert tuple(await channel.declare_queue("other", passive=True)) == ("other", 0, 1)
+    held = await channel.get("q")
+    assert held is not None
+    assert await channel.purge_queue("q") == 2  # not what is with a consumer
+    channel.nack(held.tag, requeue=True)
+    await ground.depth_becomes("q", 1)
+    assert await channel.delete_queue("q") == 1
+
+
+async def test_an_exclusive_queue_is_its_connections_alone(ground: Ground) -> None:
+    first, second = await ground.connect(), await ground.connect()
+    await (await ground.channel(first)).declare_queue("mine", durable=False, exclusive=True)
+    asks: list[Ask] = [
+        lambda c: c.declare_queue("mine", durable=False, exclusive=True),
+        lambda c: c.declare_queue("mine", passive=True),
+        lambda c: c.get("mine"),
+        lambda c: c.consume("mine", print, print),
+        lambda c: c.bind_queue("mine", "amq.topic", "a"),
+        lambda c: c.purge_queue("mine"),
+        lambda c: c.delete_queue("mine"),
+    ]
+    for ask in asks:
+        with pytest.raises(ResourceLocked):
+            await ask(await ground.channel(second))
+    outcome = await ground.put("mine", b"1", channel=await ground.channel(second))
+    assert outcome.confirmed == 1  # publishing is open to all
+    await ground.vanish(first)
+    with pytest.raises(NotFound):
+        await (await ground.channel(second)).declare_queue("mine", passive=True)
+
+
+async def test_a_lease_is_held_by_one_and_taken_over(ground: Ground) -> None:
+    first, second = await ground.connect(), await ground.connect()
+    assert await Lease.take(first, "work") is not None
+    assert await Lease.take(second, "work") is None
+    await ground.vanish(first)
+    lease = await Lease.take(second, "work")
+    assert lease is not None
+    await lease.release()
+    assert await Lease.take(await ground.connect(), "work") is not None
+
+
+async def test_an_auto_delete_queue_goes_with_its_last_consumer(ground: Ground) -> None:
+    channel = await ground.channel()
+    await channel.declare_queue("brief", auto_delete=True)
+    one = await channel.consume("brief", print, print)
+    two = await channel.consume("brief", print, print)
+    await channel.cancel(one)
+    assert (await channel.declare_queue("brief", passive=True)).consumer_count == 1
+    await channel.cancel(two)
+    await ground.calm()
+    with pytest.raises(NotFound):
+        await channel.declare_queue("brief", passive=True)
+
+
+async def test_deleting_a_queue_takes_its_bindings(ground: Ground) -> None:
+    channel = await ground.channel()
+    await channel.declare_exchange("way", "fanout")
+    await channel.declare_queue("q")
+    await channel.bind_queue("q", "way")
+    await channel.delete_queue("q")
+    await channel.declare_queue("q")
+    assert len((await ground.put("k", b"1", exchange="way")).returned) == 1
+
+
+@pytest.mark.timeout(120)
+async def test_what_a_restart_leaves(ground: Ground) -> None:
+    channel = await ground.channel()
+    await ground.declare("classic")
+    await ground.declare("quorum", "quorum")
+    await channel.declare_exchange("kept", "fanout")
+    await channel.declare_exchange("lost", "fanout", durable=False)
+    await channel.bind_queue("classic", "kept")
+    await channel.declare_queue("brief", durable=False, exclusive=True)
+    for queue in ("classic", "quorum"):
+        await ground.put(queue, b"persistent", delivery_mode=2)
+        await ground.put(queue, b"transient", delivery_mode=1)
+    await ground.site.restart()
+    await ground.calm()
+    assert channel.connection.closed.done()
+    assert [d.message.body for d in await ground.drain("classic")] == [b"persistent"]
+    assert [d.message.body for d in await ground.drain("quorum")] == [b"persistent", b"transient"]
+    assert (await ground.put("", b"1", exchange="kept")).confirmed == 1
+    await ground.depth_becomes("classic", 1)
+    with pytest.raises(NotFound):
+        await (await ground.channel()).declare_exchange("lost", "fanout", passive=True)
+    with pytest.raises(NotFound):
+        await (await ground.channel()).declare_queue("brief", passive=True)

@@ -1,0 +1,258 @@
+"""The ways out of a handler, in each layout; what a message carries of earlier tries; whom to suspect."""
+
+from __future__ import annotations
+
+import pytest
+
+from deadletter.broker.verdict import Send, Wrap
+from deadletter.consumer.backoffs import compiled, fixed, linear
+from deadletter.consumer.paths import Past, Paths, Reject, Way, extra_rung_name, rounded_ms
+from deadletter.consumer.rungs import delay_of
+from deadletter.consumer.statistics import delays_of, parked_in
+from deadletter.consumer.suspicion import ALONE, FINE, Anew, Deadly, Suspicion, suspicion
+from deadletter.core import names
+from deadletter.core.envelope import Address, Deaths, Leg
+from deadletter.core.letter import Letter
+from deadletter.core.message import Message as Raw
+from deadletter.core.message import View, encode
+from deadletter.core.table import Value
+
+SCHEDULE = compiled(fixed(1, 10, 60), 3)
+FRESH = Past(attempt=0, counted=0, deliveries=0, exchange="ex", routing_key="key", first_failed_at_ms=None)
+SECOND = Past(attempt=1, counted=0, deliveries=0, exchange="ex", routing_key="key", first_failed_at_ms=5)
+
+
+def letter(headers: dict[str, Value] | None = None, *, redelivered: bool = False) -> Letter:
+    raw = Raw(encode(View(headers=headers)), b"")
+    return Letter(source="q", message=raw, came_by=Address(b"ex", b"key"), redelivered=redelivered)
+
+
+# -- again ---------------------------------------------------------------------------------------------------
+def test_again_in_return() -> None:
+    paths = Paths(Way.RETURN, "q")
+    route = paths.again(SECOND, SCHEDULE, 1234, {"why": "x"})
+    assert isinstance(route, Send)
+    assert (route.exchange, route.routing_key, route.leg) == ("", "deadletter.delay.1234", Leg.WAIT)
+    assert route.headers == {
+        names.ORIGIN_QUEUE: "q",
+        names.ORIGIN_EXCHANGE: "ex",
+        names.ORIGIN_ROUTING_KEY: "key",
+        names.ATTEMPT: 2,
+        names.POLICY: "consumer",
+        "why": "x",
+    }
+    assert paths.delay_ms(SECOND, SCHEDULE, 1234) == 1234
+
+
+def test_again_on_a_ladder() -> None:
+    paths = Paths(Way.LADDER, "q")
+    route = paths.again(SECOND, SCHEDULE, 10_000, {})
+    assert isinstance(route, Send)
+    assert (route.exchange, route.routing_key) == ("q__retry_exchange", "q__retry.2")
+    # a delay that is no rung's has a queue of its own, and the attempt is still the second
+    other = paths.again(SECOND, SCHEDULE, 45_000, {})
+    assert isinstance(other, Send)
+    assert (other.exchange, other.routing_key) == ("", "q__retry.45000ms")
+    assert other.headers[names.ATTEMPT] == 2
+    assert paths.delay_ms(SECOND, SCHEDULE, 45_000) == 45_000
+    assert paths.delay_ms(SECOND, SCHEDULE, 10_000) == 10_000
+
+
+def test_again_beyond_the_rungs_of_a_ladder() -> None:
+    past = Past(attempt=5, counted=0, deliveries=0, exchange="", routing_key="q", first_failed_at_ms=None)
+    route = Paths(Way.LADDER, "q").again(past, SCHEDULE, 60_000, {})
+    assert isinstance(route, Send)
+    assert route.routing_key == "q__retry.3"  # never a rung that is not there
+
+
+def test_a_ladder_with_jitter_waits_as_its_rung_does() -> None:
+    schedule = compiled(fixed(10, jitter=0.2), 2)
+    low, middle, _ = schedule.choices_ms(0)
+    paths = Paths(Way.LADDER, "q")
+    route = paths.again(FRESH, schedule, low, {})
+    assert isinstance(route, Send)
+    assert route.routing_key == "q__retry.1"
+    assert paths.delay_ms(FRESH, schedule, low) == middle
+
+
+@pytest.mark.parametrize(("way", "requeue"), [(Way.LOOP, False), (Way.NATIVE, True), (Way.EXTERNAL, False)])
+def test_again_is_the_brokers_work(way: Way, requeue: bool) -> None:
+    assert Paths(way, "q").again(FRESH, SCHEDULE, 5, {}) == Reject(requeue=requeue)
+
+
+def test_what_the_broker_waits_is_told_as_it_is() -> None:
+    one = compiled(fixed(2), 3)
+    assert Paths(Way.LOOP, "q").delay_ms(SECOND, one, 99) == 2000
+    assert Paths(Way.NATIVE, "q").delay_ms(SECOND, compiled(linear(1), 3), 99) == 2000
+    assert Paths(Way.EXTERNAL, "q").delay_ms(SECOND, one, 99) is None
+
+
+# -- aside ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("way", "exchange", "key"),
+    [
+        (Way.RETURN, "", "deadletter.parked"),
+        (Way.LADDER, "", "q__dlq"),
+        (Way.LOOP, "q.dlq", "key"),
+        (Way.NATIVE, "", "q.dlq"),
+    ],
+)
+def test_aside(way: Way, exchange: str, key: str) -> None:
+    route = Paths(way, "q").aside(SECOND, {"d": 1}, cause="c", why="w" * 1000)
+    assert isinstance(route, Send)
+    assert (route.exchange, route.routing_key, route.deaths) == (exchange, key, Deaths.KEEP)
+    assert route.headers[names.ATTEMPT] == 1  # it was not sent back
+    assert route.headers[names.CAUSE] == "c"
+    assert route.headers[names.WHY] == "w" * 500
+    assert route.headers["d"] == 1
+    wrapped = Paths(way, "q").wrapped(cause="c", why="w", at_ms=1)
+    assert isinstance(wrapped, Wrap)
+    assert wrapped.exchange == exchange
+    assert parked_in(way, "q") == (exchange or route.routing_key)
+
+
+def test_aside_in_external_is_the_applications_own_way() -> None:
+    assert Paths(Way.EXTERNAL, "q").aside(FRESH, {}, cause="c", why="w") == Reject(requeue=False)
+    assert Paths(Way.EXTERNAL, "q").wrapped(cause="c", why="w", at_ms=1) == Reject(requeue=False)
+    assert parked_in(Way.EXTERNAL, "q") is None
+
+
+# -- the past ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("way", list(Way))
+def test_a_message_that_comes_for_the_first_time(way: Way) -> None:
+    assert Paths(way, "q").past(letter()) == FRESH
+
+
+def test_headers_of_ours_count_only_for_their_own_queue() -> None:
+    mine: dict[str, Value] = {
+        names.ORIGIN_QUEUE: "q",
+        names.ORIGIN_EXCHANGE: "first",
+        names.ORIGIN_ROUTING_KEY: "k1",
+        names.ATTEMPT: 2,
+        names.ERROR_FIRST_AT: 77,
+        names.DELIVERIES: 1,
+    }
+    found = Paths(Way.LADDER, "q").past(letter(mine))
+    assert found == Past(
+        attempt=2, counted=0, deliveries=1, exchange="first", routing_key="k1", first_failed_at_ms=77
+    )
+    copied = Paths(Way.LADDER, "q").past(letter({**mine, names.ORIGIN_QUEUE: "another"}))
+    assert copied == FRESH
+
+
+def test_attempts_as_each_layout_counts_them() -> None:
+    death: dict[str, Value] = {
+        "queue": "q",
+        "reason": "rejected",
+        "count": 3,
+        "exchange": "",
+        "routing-keys": [],
+    }
+    expired: dict[str, Value] = {**death, "queue": "q.retry", "reason": "expired"}
+    assert Paths(Way.LOOP, "q").past(letter({"x-death": [expired, death]})).attempt == 3
+    assert Paths(Way.LADDER, "q").past(letter({"x-death": [expired, death]})).attempt == 0
+    counted = letter({"x-delivery-count": 2}, redelivered=True)
+    assert Paths(Way.NATIVE, "q").past(counted).attempt == 2
+    assert Paths(Way.LADDER, "q").past(counted).counted == 2
+    # a count that came along with a publish says nothing
+    assert Paths(Way.NATIVE, "q").past(letter({"x-delivery-count": 2})).attempt == 0
+
+
+def test_anew_says_what_it_cost() -> None:
+    send = Paths(Way.LADDER, "q").anew(SECOND, 2)
+    assert (send.exchange, send.routing_key, send.deaths) == ("", "q", Deaths.SET_ASIDE)
+    assert send.headers[names.DELIVERIES] == 2
+    assert send.headers[names.ATTEMPT] == 1
+    assert Paths(Way.LOOP, "q").anew(SECOND, 2).deaths is Deaths.KEEP
+
+
+# -- delays of one's own -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("asked_ms", "found_ms"),
+    [
+        (1, 1),
+        (999, 999),
+        (1000, 1000),
+        (1001, 1010),
+        (61_000, 61_000),
+        (1_234_567, 1_240_000),
+        (86_400_000, 86_400_000),
+        (2**32 - 1, 2**32 - 1),
+    ],
+)
+def test_a_delay_a_handler_asks_for_is_never_shorter(asked_ms: int, found_ms: int) -> None:
+    assert rounded_ms(asked_ms) == found_ms
+
+
+def test_extra_rungs_by_name() -> None:
+    assert delay_of("q", extra_rung_name("q", 60_000)) == 60_000
+    assert delay_of("other", extra_rung_name("q", 60_000)) is None
+    assert delay_of("q", "q__retry.2") is None
+    long = "q" * 250
+    assert delay_of(long, extra_rung_name(long, 5)) == 5
+
+
+def test_where_letters_wait() -> None:
+    more = [SCHEDULE, compiled(fixed(45), 3)]
+    assert delays_of(Way.LADDER, "q", SCHEDULE, more) == {
+        "q__retry.1": 1000,
+        "q__retry.2": 10_000,
+        "q__retry.3": 60_000,
+        "q__retry.45000ms": 45_000,
+    }
+    assert delays_of(Way.RETURN, "q", SCHEDULE, more) == {
+        f"deadletter.delay.{ms}": ms for ms in (1000, 10_000, 45_000, 60_000)
+    }
+    assert delays_of(Way.LOOP, "q", compiled(fixed(2), 3), []) == {"q.retry": 2000}
+    assert delays_of(Way.NATIVE, "q", SCHEDULE, more) == {}
+
+
+# -- suspicion -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("redelivered", "counted", "noted", "expected"),
+    [
+        (False, 0, 0, FINE),
+        (False, 0, 1, FINE),
+        (False, 0, 2, ALONE),
+        (False, 0, 4, ALONE),
+        # a classic queue does not count: the header does
+        (True, 0, 0, Anew(deliveries=1)),
+        (True, 0, 1, Anew(deliveries=2)),
+        # a quorum queue does
+        (True, 1, 0, FINE),
+        (True, 2, 0, Anew(deliveries=2)),
+        (True, 19, 0, Anew(deliveries=2)),  # but never alone so far
+        # it died alone
+        (True, 0, 2, Anew(deliveries=3)),
+        (True, 1, 3, Anew(deliveries=4)),
+        (True, 1, 4, Deadly(deliveries=5)),
+        (True, 0, 9, Deadly(deliveries=10)),
+    ],
+)
+def test_whom_to_suspect(redelivered: bool, counted: int, noted: int, expected: Suspicion) -> None:
+    assert suspicion(redelivered=redelivered, counted=counted, noted=noted, most=5) == expected
+
+
+@pytest.mark.parametrize("most", [2, 3, 5, 20])
+@pytest.mark.parametrize("counts", [True, False])
+def test_one_that_always_kills_is_put_aside_after_so_many_deaths(most: int, counts: bool) -> None:
+    """A queue that gives it back after each death; `deaths` are handlers that died."""
+    noted = counted = deaths = 0
+    redelivered = False
+    for _ in range(200):
+        found = suspicion(redelivered=redelivered, counted=counted, noted=noted, most=most)
+        match found:
+            case Anew(deliveries=deliveries):
+                noted, counted, redelivered = deliveries, 0, False
+            case Deadly():
+                break
+            case _:
+                deaths, redelivered, counted = deaths + 1, True, counted + 1 if counts else 0
+    assert deaths == most
+
+
+def test_being_given_back_makes_a_suspect_at_most() -> None:
+    for counted in (0, 1, 2, 50):
+        for noted in (0, 1):
+            found = suspicion(redelivered=True, counted=counted, noted=noted, most=5)
+            assert found in (FINE, Anew(deliveries=1), Anew(deliveries=2))
