@@ -1,4 +1,4 @@
-"""A consumer's life on a real broker: deaths, ends, pauses, budgets, batches, and what becomes of messages."""
+"""A consumer's life on a real broker: deaths, ends, pauses, budgets, batches, and where messages go."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import pika
 import pytest
 from tests import postbox
 from tests.brokers import Vhost
@@ -71,8 +72,24 @@ async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0)
         await asyncio.sleep(0.02)
 
 
-async def fill(vhost: Vhost, queue: str, *bodies: bytes, **properties: object) -> None:
-    await asyncio.to_thread(postbox.fill, vhost.url, queue, bodies, dead=False, **properties)
+async def fill(
+    vhost: Vhost,
+    queue: str,
+    *bodies: bytes,
+    headers: dict[str, object] | None = None,
+    message_id: str | None = None,
+) -> None:
+    """Confirmed, one by one; whoever consumes the queue may have them at once."""
+
+    def work() -> None:
+        properties = pika.BasicProperties(delivery_mode=2, headers=headers, message_id=message_id)
+        with closing(pika.BlockingConnection(pika.URLParameters(vhost.url))) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            for body in bodies:
+                channel.basic_publish("", queue, body, properties, mandatory=True)
+
+    await asyncio.to_thread(work)
 
 
 async def depth(vhost: Vhost, queue: str) -> int:

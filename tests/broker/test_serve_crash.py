@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.brokers import Vhost, call
-from tests.census import headers_of, letter, letters
+from tests.letters import headers_of, letter, letters
 from tests.postgres import private_postgres
 from tests.serving import Application, Served, served
 

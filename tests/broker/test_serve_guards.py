@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.brokers import Vhost
-from tests.census import headers_of, letter, letters
+from tests.letters import headers_of, letter, letters
 from tests.serving import Application, Served, served
 
 from deadletter.amqp.address import parse_addresses

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from tests.brokers import Vhost
-from tests.census import headers_of, letter, letters
+from tests.letters import headers_of, letter, letters
 from tests.serving import Application, served
 
 from deadletter.amqp.channel import Delivery
@@ -291,7 +291,7 @@ async def _peek(app: Application, queue: str) -> Delivery:
 
 # -- many ----------------------------------------------------------------------------------------------------
 async def test_each_letter_is_seen_exactly_four_times(vhost: Vhost, tmp_path: Path) -> None:
-    """2,000 letters (DLQ_TEST_LETTERS for more) fail three times and then succeed."""
+    """2,000 letters (DLQ_TEST_LETTERS=20000 for the whole claim) fail three times and then succeed."""
     async with Application(vhost.url) as app:
         await app.with_dlq("orders")
         await app.consume("orders", lambda _d, times: times > 3)

@@ -25,6 +25,7 @@ async def test_every_publish_gets_its_one_confirm(ground: Ground, kind: str) -> 
     def on_confirm(tag: int, multiple: bool, ok: bool) -> None:
         assert ok
         before = set(confirmed)
+        assert tag not in before
         confirmed.extend(t for t in range(1, tag) if multiple and t not in before)
         confirmed.append(tag)
 
@@ -51,6 +52,7 @@ async def test_a_return_comes_before_its_confirm(ground: Ground) -> None:
 
     def on_confirm(tag: int, multiple: bool, ok: bool) -> None:
         assert ok  # a return is not a nack
+        assert tag not in told
         for each in (t for t in range(1, tag + 1) if (multiple or t == tag) and t not in told):
             told.add(each)
             events.append(("confirm", each))

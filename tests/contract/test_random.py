@@ -21,7 +21,7 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.broker.memory import settle
 from deadletter.core.table import Value
 
-EXAMPLES = 60
+EXAMPLES = 12
 PAUSE_S = 0.06
 """What a real broker needs until the effect of a word nobody answers can be seen."""
 

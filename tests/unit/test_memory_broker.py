@@ -18,7 +18,7 @@ from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.publisher import publish_all
-from deadletter.broker.courier import Bounds, Courier, Ended, Judging, Letter, Send
+from deadletter.broker.courier import Bounds, Courier, Ended, Judging, Letter, Send, Terms
 from deadletter.broker.memory import (
     MemoryBroker,
     MemoryConnection,
@@ -156,20 +156,19 @@ async def test_a_courier_survives_cut_lines_and_loses_nothing() -> None:
         channel = await channel_of(broker)
         for queue in ("source", "target"):
             await channel.declare_queue(queue, arguments={"x-queue-type": "quorum", "x-delivery-limit": -1})
-        await put(channel, "source", *[b"%d" % n for n in range(3_000)])
+        await put(channel, "source", *[b"%d" % n for n in range(1_200)])
         events: list[Event] = []
         looked = 0
 
         def decide(_letter: Letter) -> Send:
             nonlocal looked
             looked += 1
-            if looked in (500, 1_300, 2_700):
-                asyncio.get_running_loop().call_soon(
-                    broker.cut
-                )  # some publishes of this turn are out already
+            if looked in (200, 600, 1_100):
+                # Some publishes of this turn are out by then.
+                asyncio.get_running_loop().call_soon(broker.cut)
             return Send(routing_key="target")
 
-        courier = Courier([], source="source", decide=decide)
+        courier = Courier([], source="source", decide=decide, terms=Terms(prefetch=50))
         patient = Persistence(first_s=60, again_s=60)
         ended = await supervise(
             [broker.address],
@@ -180,13 +179,13 @@ async def test_a_courier_survives_cut_lines_and_loses_nothing() -> None:
         )
         assert ended.ended is Ended.COMPLETE
         bodies = {m.body for m in broker.messages("target")}
-        assert bodies == {b"%d" % n for n in range(3_000)}
+        assert bodies == {b"%d" % n for n in range(1_200)}
         assert broker.depth("source") == 0
         assert [type(event) for event in events] == [Connected, Waiting] * 3 + [Connected]
 
 
 async def test_a_line_of_the_service_runs_for_a_virtual_day() -> None:
-    """Over cut lines, a queue that is away for a while, and the line's own beginning anew every ten minutes."""
+    """Over cut lines, a queue that is away for a while, and its own beginning anew every ten minutes."""
     with virtual_time() as clock:
         broker = MemoryBroker(clock=clock)
         channel = await channel_of(broker)

@@ -91,7 +91,7 @@ class Retrying:
         try:
             await self._on_message(message)
         except Exception as error:
-            if False:  # the handler decided, and what it raised is its own affair
+            if message.processed:  # the handler decided, and what it raised is its own affair
                 raise
             await custodian.failed(view, message, error)
             return
