@@ -93,6 +93,36 @@ async def test_a_consumer_of_higher_priority_goes_first(ground: Ground, kind: st
     assert got == [("high", b"0"), ("high", b"1"), ("low", b"2")]
 
 
+@KINDS
+async def test_a_new_prefetch_is_for_consumers_that_come_after(ground: Ground, kind: str) -> None:
+    await ground.declare("q", kind)
+    await ground.put("q", *[b"%d" % n for n in range(10)])
+    channel = await ground.channel()
+    got: list[str] = []
+    await channel.qos(1)
+    await channel.consume("q", lambda _d: got.append("A"), nobody)
+    await ground.until(lambda: got)
+    await channel.qos(3)
+    await channel.consume("q", lambda _d: got.append("B"), nobody)
+    await ground.until(lambda: len(got) == 4)
+    await ground.calm()
+    assert "".join(got) == "ABBB"
+
+
+@KINDS
+async def test_an_abandoned_channel_gives_back_what_it_held(ground: Ground, kind: str) -> None:
+    await ground.declare("q", kind)
+    await ground.put("q", b"1", b"2")
+    channel = await ground.channel()
+    got: list[Delivery] = []
+    await channel.consume("q", got.append, nobody)
+    await ground.until(lambda: len(got) == 2)
+    channel.ack(got[0].tag)
+    channel.abandon()
+    await ground.depth_becomes("q", 1)
+    assert await bodies(ground, "q") == b"2"
+
+
 async def test_a_quorum_consumer_without_a_limit_gets_two_thousand(ground: Ground) -> None:
     await ground.declare("q", "quorum")
     await ground.put("q", *[b""] * 2_100)

@@ -12,8 +12,9 @@ from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.policy import Policies, Policy
 from deadletter.service import gates as module
+from deadletter.service.allowance import Allowance
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
-from deadletter.service.gates import BUDGET, FORGET_S, Allowance, Gates
+from deadletter.service.gates import BUDGET, FORGET_S, Gates
 from deadletter.service.news import Item, What
 
 CLOSED: Final = OriginState(exists=True, consumers=0, ready=0)

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from deadletter.broker.verdict import Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.broker.ways import Home
 from deadletter.config.settings import GuardSettings
 from deadletter.core import names, table
 from deadletter.core.envelope import Address, Deaths, Leg
@@ -21,7 +22,7 @@ from deadletter.core.message import Message, View, encode
 from deadletter.core.policy import Policies, Policy
 from deadletter.core.table import Value
 from deadletter.service import releasing
-from deadletter.service.addressing import Home, Shape
+from deadletter.service.addressing import Shape
 from deadletter.service.events import Event, Fate, Kind
 from deadletter.service.gates import Gates
 from deadletter.service.releasing import Releaser

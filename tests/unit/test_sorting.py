@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deadletter.broker.verdict import Drop, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.broker.ways import Home
 from deadletter.config.settings import GuardSettings
 from deadletter.core import decide as deciding
 from deadletter.core import names, table
@@ -31,7 +32,7 @@ from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, P
 from deadletter.core.table import Value
 from deadletter.errors import JqUnavailable
 from deadletter.service import sorting
-from deadletter.service.addressing import Home, Shape
+from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
 from deadletter.service.conditions import Conditions, Question
 from deadletter.service.events import Decided, Event, Fate, FindingNamed, Kind

@@ -5,7 +5,14 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from deadletter.errors import CannotConnect, ConnectionLost, DeadletterError, ManagementRefused, StoreError, UsageError
+from deadletter.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DeadletterError,
+    ManagementRefused,
+    StoreError,
+    UsageError,
+)
 
 
 class Exit(IntEnum):

@@ -7,12 +7,13 @@ letter may pass from one layout to another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from struct import Struct
 from typing import Final, assert_never
 
 from deadletter.broker.verdict import Send, Stamped, Wrap
+from deadletter.broker.ways import Home, homewards
 from deadletter.core import names
 from deadletter.core.decide import Discard, Leave, Park, Retry
 from deadletter.core.envelope import Deaths, Leg
@@ -42,15 +43,6 @@ class Shape(StrEnum):
     RETURN = "return"
     LEVELS = "levels"
     SWEEP = "sweep"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
-    """How to reach an origin: by the exchange that leads to it alone, or by its name."""
-
-    origin: str
-    exchange: str
-    """Empty: by name, through the default exchange; where we may not bind."""
 
 
 def due_stamp(send: Send, due_at_ms: int) -> Stamped:
@@ -119,19 +111,10 @@ def swept_home(retry: Retry, home: Home, *, source: str, reason: str) -> Send:
         cause=retry.cause.value,
         attempt=retry.attempt,
     )
-    send = released(home, retry.origin.routing_key or "", fate)
+    send = homewards(home, retry.origin.routing_key or "", fate)
     # It comes from a dead-letter queue, so its deaths are its own.
     anew = isinstance(retry.provenance, Copied)
     return replace(send, deaths=Deaths.SET_ASIDE, headers=headers, anew=anew)
-
-
-def released(home: Home, routing_key: str, fate: Fate) -> Send:
-    """Out of a delay, back to the origin."""
-    if home.exchange:
-        return Send(
-            exchange=home.exchange, routing_key=routing_key, deaths=Deaths.FORGET, leg=Leg.HOME, fate=fate
-        )
-    return Send(routing_key=home.origin, deaths=Deaths.FORGET, leg=Leg.HOME, fate=fate)
 
 
 def held(gate: str, fate: Fate) -> Send:

@@ -25,6 +25,7 @@ from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.growth import Growth
 from deadletter.core.guards.health import OriginState, health
 from deadletter.core.policy import Policies
+from deadletter.service.allowance import Allowance, allowance, within
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
 from deadletter.service.news import Item, What
 
@@ -38,7 +39,6 @@ HEALTH_S: Final = 1.0
 """How often the health of an origin is looked at while letters go there."""
 BUSY_S: Final = 5.0
 """So long after its last letter the health of an origin is still looked at."""
-PROBE_CHUNK_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -53,15 +53,6 @@ class _Origin:
     heard: bool = False
     """Whether its last change came from another instance."""
     pace: tuple[float, Pace] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
-    """How many held letters may go in the next step. `count` None: all that are there."""
-
-    count: int | None
-    rate_per_s: float | None = None
-    wait_s: float = 0.0
 
 
 class Gates:
@@ -320,28 +311,11 @@ class Gates:
             budget = self._budgets.get(key.partition("/")[2])
             if budget is None:
                 return Allowance(count=None)
-            wait_s = budget.wait_s(now)
-            count = max(1, int(min(budget.burst, budget.per_minute / 60 * PROBE_CHUNK_S)))
-            return Allowance(count=count, wait_s=wait_s)
+            return within(budget, now)
         one = self._gates.get(key)
-        flow: Flow = FREE if one is None else one.gate.flow(now)
-        match flow:
-            case Free():
-                if one is not None and one.room is not None:
-                    return Allowance(count=max(0, one.room), wait_s=0.0 if one.room > 0 else HEALTH_S / 4)
-                share = None if one is None else one.share
-                if share is not None:
-                    return Allowance(count=max(1, int(share.burst)), wait_s=share.wait_s(now))
-                # A gate this instance knows nothing of: one letter tells where it belongs.
-                return Allowance(count=1 if one is None else None)
-            case Hold(until=until):
-                return Allowance(count=0, wait_s=max(0.05, until - now))
-            case Probe():
-                return Allowance(count=1)
-            case Ramp(rate_per_s=rate_per_s):
-                return Allowance(count=max(1, int(rate_per_s * PROBE_CHUNK_S)), rate_per_s=rate_per_s)
-            case _:
-                assert_never(flow)
+        if one is None:
+            return Allowance(count=1)  # this instance knows nothing of it: one letter tells where it belongs
+        return allowance(one.gate.flow(now), now, room=one.room, share=one.share)
 
     # -- gates -------------------------------------------------------------------------------------------
     def _ways_to(self, origin: str, group: str) -> Iterable[_Origin]:

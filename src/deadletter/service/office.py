@@ -19,6 +19,7 @@ from typing import Final
 from deadletter.amqp.address import Address
 from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
+from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import Settings
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
@@ -36,7 +37,6 @@ from deadletter.service.policies import PolicySource
 from deadletter.service.staff import Staff
 from deadletter.service.survey import Sight, Surveyor
 from deadletter.service.sweeps import Swept
-from deadletter.service.ways import WaysBack
 
 NEED: Final = (
     "the service learns there which queues exist, and sets the policy that keeps letters safe: "

@@ -19,15 +19,17 @@ from struct import Struct
 from typing import Any, Final, Protocol, assert_never
 
 from deadletter.broker.verdict import Later, Leave, Send, Setback, Verdict, Wrap
+from deadletter.broker.ways import Home, homewards
 from deadletter.core import message, names, table
 from deadletter.core.envelope import Deaths
 from deadletter.core.letter import Letter
 from deadletter.core.table import Value
 from deadletter.errors import MessageError
 from deadletter.service import addressing
-from deadletter.service.addressing import Home, Shape
+from deadletter.service.addressing import Shape
 from deadletter.service.events import Fate, Kind
-from deadletter.service.sorting import ORIGIN_MISSING, UNREADABLE, Ways, patiently
+from deadletter.service.needs import Ways
+from deadletter.service.sorting import ORIGIN_MISSING, UNREADABLE, patiently
 
 KNOWN_MAX: Final = 4_096
 NO_ORIGIN: Final = "origin-unknown"
@@ -166,7 +168,7 @@ class Releaser:
                 return self._hold(bound, gate)
         if bound.send is None or bound.home is not home:
             bound.home = home
-            bound.send = addressing.released(home, bound.routing_key, self._fate(Kind.RELEASED, bound))
+            bound.send = homewards(home, bound.routing_key, self._fate(Kind.RELEASED, bound))
         return bound.send
 
     def _hold(self, bound: _Bound, gate: str) -> Verdict:
@@ -213,7 +215,7 @@ class Releaser:
         home = await self._ways.find(bound.origin, again=True)
         if home is None or fate.cause == ORIGIN_MISSING:
             return self._park(ORIGIN_MISSING, f"its origin {bound.origin!r} is not there", bound)
-        return addressing.released(home, bound.routing_key, replace(fate, cause=ORIGIN_MISSING))
+        return homewards(home, bound.routing_key, replace(fate, cause=ORIGIN_MISSING))
 
     async def _repaired(self, bound: _Bound, verdict: Send | Wrap) -> Verdict:
         fate = verdict.fate

@@ -16,9 +16,10 @@ import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 from deadletter.broker.verdict import Drop, Later, Leave, Send, Setback, Verdict, Wrap
+from deadletter.broker.ways import Home
 from deadletter.core import decide as deciding
 from deadletter.core import names
 from deadletter.core.decide import NO_ANSWERS, Cause, Circumstances, Decision, Discard, Park, Retry
@@ -28,9 +29,10 @@ from deadletter.core.origin import Copied, Returned
 from deadletter.core.policy import Policies
 from deadletter.errors import MessageError
 from deadletter.service import addressing
-from deadletter.service.addressing import Home, Shape
+from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
 from deadletter.service.events import Decided, Event, Fate, FindingNamed, Kind
+from deadletter.service.needs import Keeper, Ways
 from deadletter.service.reading import Reader
 
 KNOWN_MAX: Final = 4_096
@@ -42,36 +44,6 @@ DECISION_FAILED: Final = "decision-failed"
 COPY: Final = "copied-by-fanout"
 ORIGIN_MISSING: Final = "origin-missing"
 FANOUT_RULE: Final = "shared-dlx-fanout"
-
-
-class Keeper(Protocol):
-    """The guards, as intake needs them."""
-
-    def died_again(
-        self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool, age_s: float = 0.0
-    ) -> None:
-        """A letter that had gone back is here again; it died `age_s` ago, and was swept up only now."""
-
-    def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
-        """None: it may go home now. Else the gate that keeps it."""
-
-    def refused(self, origin: str) -> None:
-        """The origin did not take a letter."""
-
-
-class Ways(Protocol):
-    """The ways back, as intake needs them."""
-
-    def known(self, origin: str) -> Home | None: ...
-
-    async def find(self, origin: str, *, again: bool = False) -> Home | None:
-        """None: the origin is not there."""
-
-    async def repair(self) -> None:
-        """Declare anew what is ours."""
-
-    def forget(self) -> None:
-        """What is remembered no longer holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

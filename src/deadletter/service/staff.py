@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from deadletter.broker.courier import Judging, Letter, Send, Verdict
 from deadletter.broker.session import Link
 from deadletter.broker.verdict import Setback, Wrap
+from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.backoff import Fixed
 from deadletter.core.event_config import Row, in_force
@@ -33,7 +34,8 @@ from deadletter.service.releasing import Releaser
 from deadletter.service.sorting import FANOUT_RULE, Intake, Sorter
 from deadletter.service.survey import Sight, Watched
 from deadletter.service.sweeps import Sweeper
-from deadletter.service.ways import WaysBack
+
+LATE_S: Final = 6.0
 
 
 class Staff:
@@ -74,6 +76,8 @@ class Staff:
         self._crew: Crew | None = None
         self._version = ""
         self._named: set[str] = set()
+        self._held_at: dict[str, float] = {}
+        """When somebody was last set to let letters of a held queue through."""
 
     def renew(self, link: Link, crew: Crew, version: str) -> None:
         """Another connection; `crew` runs the tasks on it."""

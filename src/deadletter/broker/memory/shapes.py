@@ -183,11 +183,12 @@ class Shapes:
 
     # -- a restart ---------------------------------------------------------------------------------------
     def restart(self) -> None:
-        """What is not durable is gone."""
+        """What is not durable is gone: queues always, exchanges where the broker keeps its word."""
         for name in [queue.name for queue in self.queues.values() if not queue.durable]:
             self.remove_queue(name)
-        for name in [exchange.name for exchange in self.exchanges.values() if not exchange.durable]:
-            del self.exchanges[name]
+        if not self._house.traits.keeps_transient_exchanges:
+            for name in [exchange.name for exchange in self.exchanges.values() if not exchange.durable]:
+                del self.exchanges[name]
         for queue in list(self.queues.values()):
             queue.restart()
 

@@ -46,6 +46,8 @@ class Traits:
     sorts_headers: bool
     """Headers are sorted by name on every delivery, not only where the broker added some."""
     unknown_exchange_type_ends_connection: bool
+    keeps_transient_exchanges: bool
+    """Exchanges that are not durable survive a restart all the same."""
     native_retry: bool
     """Quorum queues have `x-delayed-retry-*`."""
     body_max_bytes: int
@@ -73,6 +75,7 @@ def traits_of(version: str) -> Traits:
         keeps_cc=four,
         sorts_headers=four,
         unknown_exchange_type_ends_connection=not four,
+        keeps_transient_exchanges=newest,
         native_retry=newest,
         body_max_bytes=16 * _MIB if four else 128 * _MIB,
     )

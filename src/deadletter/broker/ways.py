@@ -14,10 +14,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from deadletter.amqp.channel import Channel
 from deadletter.broker.session import Link
+from deadletter.broker.verdict import Send
+from deadletter.core.envelope import Deaths, Leg
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import held_name, return_exchange_name
 from deadletter.errors import (
@@ -28,12 +31,29 @@ from deadletter.errors import (
     PreconditionFailed,
     WireError,
 )
-from deadletter.service.addressing import Home
 
 KNOWN_MAX: Final = 10_000
 FRESH_S: Final = 5.0
 """An origin that was looked at longer ago is looked at again before a letter goes there: its consumers may
 have gone meanwhile. Busy origins are looked at every second anyway."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """How to reach an origin: by the exchange that leads to it alone, or by its name."""
+
+    origin: str
+    exchange: str
+    """Empty: by name, through the default exchange; where we may not bind."""
+
+
+def homewards(home: Home, routing_key: str, fate: object) -> Send:
+    """Out of a delay, back to the origin."""
+    if home.exchange:
+        return Send(
+            exchange=home.exchange, routing_key=routing_key, deaths=Deaths.FORGET, leg=Leg.HOME, fate=fate
+        )
+    return Send(routing_key=home.origin, deaths=Deaths.FORGET, leg=Leg.HOME, fate=fate)
 
 
 class WaysBack:
