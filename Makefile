@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest
 # Each worker has a broker of its own, and much of a broker test is waiting.
 ABREAST := -n 3 --dist worksteal
 
-.PHONY: help setup postgres demo test check lint types imports format brokers test-brokers bench lock clean
+.PHONY: help setup postgres demo test check lint types imports format brokers test-brokers chaos bench lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,7 +19,7 @@ demo: setup ## watch it work, on a private RabbitMQ
 	@$(BIN)/dlq demo
 
 test: setup postgres lint types imports ## everything, on the RabbitMQ that is installed (or gets installed)
-	$(PYTEST) $(ABREAST) tests --ignore tests/chaos
+	$(PYTEST) $(ABREAST) -m "not slow" tests
 
 check: setup lint types imports ## the quick part: format, lint, types, imports, unit and property tests
 	$(PYTEST) -q -n 2 tests/unit tests/property tests/web
@@ -48,12 +48,17 @@ test-brokers: setup postgres brokers ## the broker suite on every version: make 
 	@for version in $(VERSIONS); do \
 		echo "== RabbitMQ $$version"; $(PYTEST) -q $(ABREAST) tests/broker --broker $$version || exit 1; done
 
-bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a one-by-one checker
+chaos: setup postgres brokers ## five minutes of kill -9: the service, the broker, PostgreSQL; then every letter is counted
+	$(BIN)/python -m tests.chaos --minutes 5 --rate 500 --broker 3.10
+	$(BIN)/python -m tests.chaos --minutes 5 --rate 500 --broker 4.3
+
+bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a one-by-one checker; the service
 	$(BIN)/python -m bench.startup
 	$(BIN)/python -m bench.movers
 	$(BIN)/python -m bench.check --broker 3.10 --broker 4.0 --broker 4.3
 	$(BIN)/python -m bench.doctor
 	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.serve --broker 3.10 --broker 4.3
 
 lock: setup ## compile requirements.lock anew
 	@uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --system-certs --group dev pyproject.toml -o requirements.lock

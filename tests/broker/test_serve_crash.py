@@ -100,6 +100,7 @@ def plugged_in(vhost: Vhost, plug: Plug) -> Vhost:
     return replace(vhost, broker=replace(vhost.broker, url=url))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_killed_forty_times_with_a_thousand_letters_in_hand(vhost: Vhost, tmp_path: Path) -> None:
     """A quorum DLQ that somebody declared with defaults: RabbitMQ 4 destroys after 20 lost deliveries."""

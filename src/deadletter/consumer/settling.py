@@ -125,6 +125,16 @@ class Settler:
         for task in self._placing:
             task.cancel()
 
+    def give_back(self, tags: list[int]) -> None:
+        """What nobody has begun is for others to take, now. A nack: a reject would count on RabbitMQ 4.3."""
+        assert self.intake is not None
+        try:
+            for tag in tags:
+                self.intake.channel.nack(tag, requeue=True)
+                self.intake.receipts.let_go(tag)
+        except WireError as error:
+            self._on_lost(error)
+
     async def close(self) -> None:
         """Give back whatever is not settled."""
         self._closing = True

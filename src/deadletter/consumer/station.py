@@ -83,6 +83,8 @@ class Station:
         )
         self._inbox: deque[Held] = deque()
         self._suspects: deque[Held] = deque()
+        self._late: list[int] = []
+        """Tags of what came when no more was wanted."""
         self._idle: deque[asyncio.Future[None]] = deque()
         self._intake: Intake | None = None
         self._error: Exception | None = None
@@ -155,8 +157,9 @@ class Station:
         """Take no more; what handlers have begun they may end."""
         assert self._intake is not None
         self._closing = True
-        self._inbox.clear()  # not begun: it is given back
         await self._intake.retire()
+        self._settler.give_back([*(held.delivery.tag for held in self._inbox), *self._late])
+        self._inbox.clear()
         while self._suspects:  # given back they would look as if they had died alone
             other = self._suspects.popleft()
             self._settler.anew(other, other.past.deliveries)
@@ -187,7 +190,8 @@ class Station:
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
         intake.receipts.take(delivery.tag)
         if self._closing or self._error is not None:
-            return  # unsettled: it is given back
+            self._late.append(delivery.tag)
+            return
         letter = Letter(
             source=self._plan.queue,
             message=delivery.message,
@@ -249,7 +253,7 @@ class Station:
         handler = self._handler
         assert isinstance(handler, Handler)
         while True:
-            while not inbox:
+            while not inbox or self._closing:
                 await self._more()
             held = inbox.popleft()
             message = Message(held.letter, held.past.attempt)
@@ -268,13 +272,13 @@ class Station:
     async def _work_in_batches(self) -> None:
         inbox = self._inbox
         while True:
-            while not inbox:
+            while not inbox or self._closing:
                 await self._more()
             until = self._loop.time() + self._plan.wait_s
             while len(inbox) < self._plan.batch and (left_s := until - self._loop.time()) > 0:
                 # What waits for company is in the inbox, not begun: at a halt it is given back.
                 await self._more(left_s)
-            if inbox:
+            if inbox and not self._closing:
                 await self._handle([inbox.popleft() for _ in range(min(len(inbox), self._plan.batch))])
 
     async def _more(self, wait_s: float | None = None) -> None:
