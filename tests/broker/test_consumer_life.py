@@ -228,7 +228,8 @@ async def test_while_the_health_check_fails_nothing_is_taken_and_nothing_lost(vh
         await fill(vhost, "orders", *bodies)
         healthy = False
         async with asyncio.timeout(60):
-            while await depth(vhost, "orders") != 38:  # also while two handlers are not at their end
+            # also while two handlers are not at their end
+            while await depth(vhost, "orders") != 38:  # noqa: ASYNC110 -- the broker tells of no event
                 await asyncio.sleep(0.1)
         go.set()
         await until(lambda: any(isinstance(event, Paused) for event in events), "the pause")
@@ -427,3 +428,83 @@ async def test_a_queue_that_is_too_deep_is_told(vhost: Vhost) -> None:
     async with serving(app):
         await until(lambda: len(told) >= 2, "two alerts")
     assert set(told) == {DepthAlert(queue="other", depth=3, above=2)}
+
+
+async def test_statistics_and_letting_out_where_delays_are_shared(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", "bills", kind="quorum")
+    await fill(vhost, "orders", b"order")
+    await fill(vhost, "bills", b"bill")
+    app = Consumer(vhost.url, api=vhost.api)
+    seen: list[tuple[bytes, int]] = []
+
+    async def handle(body: bytes, message: Message) -> None:
+        seen.append((body, message.attempt))
+        if message.attempt == 0:
+            raise ValueError("no")
+
+    for queue in ("orders", "bills"):
+        app.queue(queue, layout="return", retries=2, backoff=fixed(600))(handle)
+    async with serving(app) as heard:
+        await until(lambda: len(heard) == 2, "both")
+        await asyncio.sleep(0.2)
+        found = (await app.statistics())["bills"]
+        assert [(one.queue, one.depth) for one in found.levels] == [("deadletter.delay.600000", 2)]
+        assert (found.parked_in, found.parked) == ("deadletter.parked", 0)
+        tally = (await app.drain("orders"))["deadletter.delay.600000"]
+        assert (tally.moved, tally.left) == (1, 1)
+        await until(lambda: (b"order", 1) in seen, "the order, and not the bill")
+    assert sorted(seen) == [(b"bill", 0), (b"order", 0), (b"order", 1)]
+    assert await depth(vhost, "deadletter.delay.600000") == 1
+
+
+SUSPECT: dict[str, object] = {names.DELIVERIES: 2, names.ORIGIN_QUEUE: "orders"}
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+async def test_a_suspect_is_handled_with_nothing_else_in_hand(vhost: Vhost, kind: str) -> None:
+    postbox.declare(vhost.url, "orders", kind=kind)
+    await fill(vhost, "orders", b"a", b"b", b"c")
+    await fill(vhost, "orders", b"suspect1", b"suspect2", headers=SUSPECT)
+    await fill(vhost, "orders", b"d", b"e")
+    app = Consumer(vhost.url, api=vhost.api)
+    running: set[bytes] = set()
+    beside: list[tuple[bytes, bool]] = []
+    waiting: list[int] = []
+
+    @app.queue("orders", layout="ladder", concurrency=5)
+    async def handle(body: bytes) -> None:
+        running.add(body)
+        await asyncio.sleep(0.05)
+        beside.append((body, running == {body}))
+        if body.startswith(b"suspect"):
+            waiting.append(await depth(vhost, "orders"))
+        running.remove(body)
+
+    async with serving(app):
+        await until(lambda: len(beside) == 7, "all seven")
+    alone = {body: was for body, was in beside if body.startswith(b"suspect")}
+    assert alone == {b"suspect1": True, b"suspect2": True}
+    assert len({body for body, _ in beside}) == 7
+    assert waiting == [1, 0]  # the other suspect went back, and then there was none
+    assert await depth(vhost, "orders") == 0
+
+
+async def test_a_suspect_does_not_outlive_the_grace_and_one_whose_turn_has_not_come_is_not_blamed(
+    vhost: Vhost,
+) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", b"first", b"second", headers=SUSPECT)
+    app = Consumer(vhost.url, api=vhost.api, grace=0.2)
+    begun: list[bytes] = []
+
+    @app.queue("orders", layout="ladder")
+    async def handle(body: bytes) -> None:
+        begun.append(body)
+        await asyncio.sleep(600)
+
+    async with serving(app):
+        await until(lambda: len(begun) == 1, "the first")
+    left = await asyncio.to_thread(postbox.drain, vhost.url, "orders", expect=2)
+    found = {post.body: (post.redelivered, post.headers[names.DELIVERIES]) for post in left}
+    assert found[begun[0]] == (True, 2)
+    assert [found[body] for body in found if body != begun[0]] == [(False, 2)]

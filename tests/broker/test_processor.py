@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests import postbox
 from tests.brokers import Vhost
 from tests.postbox import Post
@@ -178,6 +179,7 @@ async def test_pass_fail_and_fail_pass(vhost: Vhost, tmp_path: Path) -> None:
             await rest_is_empty(app)
 
 
+@pytest.mark.slow
 async def test_the_levels_of_the_document_are_ten_fifteen_and_twenty_seconds(
     vhost: Vhost, tmp_path: Path
 ) -> None:

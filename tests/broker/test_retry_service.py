@@ -217,6 +217,7 @@ async def test_without_require_consumers_letters_go_back_all_the_same(vhost: Vho
 
 
 # -- no growth --------------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_five_instances_and_twenty_cycles_make_no_letter_more(vhost: Vhost, tmp_path: Path) -> None:
     """A letter that were sent back twice would be delivered twice with one attempt."""
     async with Application(vhost.url) as app:
@@ -315,6 +316,7 @@ async def test_sigterm_within_a_long_wait_ends_it(vhost: Vhost, tmp_path: Path) 
             assert await asyncio.to_thread(one.end, 10) == 0
 
 
+@pytest.mark.slow
 async def test_pauses_grow_and_a_boot_has_so_many_sweeps(vhost: Vhost, tmp_path: Path) -> None:
     pauses = 'backoff = { kind = "exponential", first = "400ms", factor = 3 }\nlimit_per_boot = 3\n'
     async with Application(vhost.url) as app:
@@ -405,7 +407,8 @@ async def test_poison_neither_stops_nor_spins_a_sweep(vhost: Vhost, tmp_path: Pa
             await app.until(lambda: len(app.seen) == 10, 30, "the good ones")
             await settled(app, dict.fromkeys([*KEYS, *DLQS], 0) | {PARKED: len(poison)})
             before = len(sweeps(one))
-            await until(lambda: len(sweeps(one)) >= before + 2, "it goes on")
+            # the sweep that parked them may be told only now
+            await until(lambda: len(sweeps(one)) >= before + 3, "it goes on")
             assert {told["seen"] for _, told in sweeps(one)[-2:]} == {"0"}, "it is taken again and again"
             assert each_once_in_its_own(app, 5)
     kept = await asyncio.to_thread(postbox.take_raw, vhost.url, PARKED)

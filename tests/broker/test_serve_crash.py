@@ -141,6 +141,7 @@ def _prefetch_1000(one: Served) -> str:
     return f'[serve]\nlisten = "127.0.0.1:{one.port}"\nname = "{one.name}"\nsurvey = "1s"\nprefetch = 1000\n'
 
 
+@pytest.mark.slow
 async def test_killed_at_random_moments(vhost: Vhost, tmp_path: Path) -> None:
     """While it takes, delays and releases; letters fail twice and then succeed."""
     made = letters("n", 3000)
@@ -224,6 +225,7 @@ async def test_one_of_three_is_killed_and_the_others_take_over(vhost: Vhost, tmp
 
 
 # -- the broker goes away ------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["restart", "kill"])
 async def test_the_broker_goes_and_comes_back(vhost: Vhost, tmp_path: Path, how: str) -> None:
     made = letters("n", 6000)
@@ -271,6 +273,7 @@ async def test_the_line_is_cut_again_and_again(vhost: Vhost, tmp_path: Path) -> 
         _check_home(app, made, returns=1)
 
 
+@pytest.mark.slow
 async def test_only_the_publishing_connection_is_cut(vhost: Vhost, tmp_path: Path) -> None:
     made = letters("n", 4000)
     async with Application(vhost.url) as app:

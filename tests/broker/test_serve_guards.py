@@ -80,6 +80,7 @@ def busiest(times: list[float], seconds: float) -> int:
 
 
 # -- budgets -------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_a_budget_over_all_is_kept_and_nothing_is_parked(vhost: Vhost, tmp_path: Path) -> None:
     """240 a minute: four a second, and at most a tenth of a minute's worth at once."""
     async with Application(vhost.url) as app:
@@ -98,6 +99,7 @@ async def test_a_budget_over_all_is_kept_and_nothing_is_parked(vhost: Vhost, tmp
         assert {headers_of(d)[names.ATTEMPT] for _, d, _ in app.deliveries if headers_of(d)} == {1}
 
 
+@pytest.mark.slow
 async def test_a_budget_of_one_policy_does_not_hold_up_another(vhost: Vhost, tmp_path: Path) -> None:
     meagre = (
         '[[policies]]\nname = "meagre"\nmatch = { queue = "few" }\nretries = 5\nbudget_per_minute = 240\n'
@@ -190,6 +192,7 @@ async def test_nothing_goes_into_an_origin_that_is_too_deep(vhost: Vhost, tmp_pa
         assert set(app.seen.values()) == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waiting", [10, 4])
 async def test_a_queue_that_drops_its_oldest_loses_nothing_by_us(
     vhost: Vhost, tmp_path: Path, waiting: int

@@ -104,6 +104,7 @@ def ended(one: Served) -> int:
 
 
 # -- start ------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_it_waits_for_a_broker_that_is_down(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await app.with_dlq("orders", kind="classic")
@@ -244,6 +245,7 @@ class Mute:
         sink.close()
 
 
+@pytest.mark.slow
 async def test_a_restart_of_the_broker_while_letters_are_under_way(vhost: Vhost, tmp_path: Path) -> None:
     with served(vhost, tmp_path, policy(retries=50, delay="300ms") + WATCH + NO_BREAKER) as (one,):
         async with Application(vhost.url) as app:

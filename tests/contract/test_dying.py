@@ -339,7 +339,18 @@ async def test_a_republished_letter_counts_again(ground: Ground) -> None:
     assert told == ([1, 2, 3] if ground.traits.believes_clients else [1, 1, 1])
 
 
-ENDS = ("reject", "discard by nack", "nack, reject", "requeue, reject", "expire", "nack, expire", "maxlen")
+ENDS = (
+    "reject",
+    "discard by nack",
+    "nack, reject",
+    "requeue, reject",
+    "lose, reject",
+    "expire",
+    "nack, expire",
+    "requeue, expire",
+    "lose, expire",
+    "maxlen",
+)
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -349,14 +360,17 @@ async def test_which_counts_outlive_a_death(ground: Ground, kind: str, target: s
     await ground.declare("dlq", target)
     more: dict[str, Value] = {"x-max-length": 1} if end == "maxlen" else {}
     await ground.declare("q", kind, {**TO_DLQ, **more})
-    await ground.put("q", b"1", expiration="500" if "expire" in end else None)
+    await ground.put("q", b"1", expiration="1500" if "expire" in end else None)
     channel = await ground.channel()
-    if end.startswith(("nack,", "requeue,")):
+    if "," in end:
         first = await ground.take(channel, "q")
         if end.startswith("nack"):
             channel.nack(first.tag, requeue=True)
-        else:
+        elif end.startswith("requeue"):
             channel.reject(first.tag, requeue=True)
+        else:
+            await channel.close()
+            channel = await ground.channel()
     if end == "maxlen":
         await ground.put("q", b"2")
     elif end == "discard by nack":
@@ -368,13 +382,13 @@ async def test_which_counts_outlive_a_death(ground: Ground, kind: str, target: s
     channel.nack(letter.tag, requeue=True)
     then_told = counts(await ground.take(channel, "dlq"))
     traits = ground.traits
-    given_up = end in ("reject", "discard by nack", "nack, reject", "requeue, reject")
     carried = 0
     if traits.delivered_survives_death:
-        # Only rejects are failures there, a nack is not.
-        carried = {"reject": 1, "nack, reject": 1, "requeue, reject": 2}.get(end, 0)
-    elif traits.counts_survive_death:
-        carried = 1 if given_up and kind == "quorum" else 0
+        # Rejects and lost consumers are failures there, a nack is not.
+        carried = sum(end.count(failure) for failure in ("reject", "requeue", "lose"))
+    elif traits.counts_survive_death and kind == "quorum":
+        # What is only given back is no failure; what a lost consumer had is.
+        carried = ("reject" in end or "discard" in end) + ("lose" in end)
     if target == "classic":
         assert first_told == (carried > 0 and traits.delivered_survives_death, None, None)
         assert then_told == (True, None, None)

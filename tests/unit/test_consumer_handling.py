@@ -10,6 +10,7 @@ import pytest
 
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.batching import BatchHandler
+from deadletter.consumer.details import Teller
 from deadletter.consumer.handling import DONE, KNOWN, Again, Aside, Away, Handler
 from deadletter.consumer.idempotency import MemoryIds, Seen, Transaction
 from deadletter.consumer.message import Message
@@ -22,6 +23,7 @@ from deadletter.consumer.outcomes import (
     Rules,
     park,
 )
+from deadletter.core import names
 from deadletter.core.envelope import Address
 from deadletter.core.letter import Letter
 from deadletter.core.message import Message as Raw
@@ -231,8 +233,9 @@ async def test_a_cancelled_wait_does_not_let_the_message_run_twice_at_once() -> 
 async def test_what_is_done_is_not_run_again() -> None:
     ran: list[bytes] = []
 
-    async def handle(body: bytes) -> None:
+    async def handle(body: bytes, message: Message) -> None:
         ran.append(body)
+        assert not message.begun_before  # an end that was an error is an end
         if body == b"fail":
             raise ValueError
 
@@ -379,3 +382,14 @@ async def test_a_batch_handles_each_id_once() -> None:
     second = await handler([message(b"1", "a"), message(b"4", "b")])
     assert [type(one).__name__ for one in second] == ["Known", "Done"]
     assert ran == [[1, 3], [4]]
+
+
+async def test_the_stack_of_a_failure_begins_with_the_application() -> None:
+    async def fails(_: bytes) -> None:
+        raise ValueError("here")
+
+    outcome = await Handler(fails, RULES)(message())
+    assert isinstance(outcome, Again)
+    stack = str(Teller().headers(outcome.error, at_ms=1, first_at_ms=None)[names.ERROR_STACK])
+    assert "in fails" in stack
+    assert "consumer/handling.py" not in stack

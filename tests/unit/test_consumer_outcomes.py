@@ -11,6 +11,7 @@ import msgspec
 import pydantic
 import pytest
 
+from deadletter.broker.verdict import Send
 from deadletter.consumer.backoffs import exponential, fixed, linear, own
 from deadletter.consumer.decoding import decoder_for
 from deadletter.consumer.details import MESSAGE_CHARS, STACK_CHARS, Teller, slimmer
@@ -26,7 +27,8 @@ from deadletter.consumer.outcomes import (
     park,
     retry,
 )
-from deadletter.core import names
+from deadletter.consumer.paths import Past, Paths, Way
+from deadletter.core import names, table
 from deadletter.core.backoff import Schedule
 from deadletter.core.envelope import Address
 from deadletter.core.letter import Letter
@@ -124,6 +126,11 @@ BODY = b'{"n": 7}'
         (dict, BODY, {"n": 7}),
         (dict[str, Any], BODY, {"n": 7}),
         (Any, b"[1]", [1]),
+        (dict, '{"ü": "☃"}'.encode(), {"ü": "☃"}),
+        (dict, '{"n": 7}'.encode("utf-16"), {"n": 7}),
+        (dict, '{"n": 7}'.encode("utf-16-le"), {"n": 7}),
+        (dict, b'\xef\xbb\xbf{"n": 7}', {"n": 7}),
+        (dict, b' \n{"n": 7} ', {"n": 7}),
         (list[int], b"[1, 2]", [1, 2]),
         (int, b"7", 7),
         (Order, BODY, Order(n=7)),
@@ -201,6 +208,40 @@ def test_each_text_has_a_limit_and_a_stack_keeps_its_end() -> None:
     assert len(str(slim[names.ERROR_MESSAGE])) <= 200
 
 
+def test_a_stack_tells_of_causes_and_of_the_application_alone() -> None:
+    def deep(n: int) -> None:
+        if n:
+            deep(n - 1)
+        raise ValueError("deep")
+
+    def caused() -> None:
+        try:
+            deep(0)
+        except ValueError as error:
+            raise KeyError("shallow") from error
+
+    def stack_of(work: Callable[[], object]) -> str:
+        try:
+            decoder_for(str)  # whatever ours
+            work()
+        except Exception as error:  # noqa: BLE001
+            return str(Teller().headers(error, at_ms=1, first_at_ms=None)[names.ERROR_STACK])
+        raise AssertionError
+
+    chained = stack_of(caused)
+    assert "ValueError: deep" in chained
+    assert chained.strip().endswith("KeyError: 'shallow'")
+    alone = stack_of(lambda: deep(500))
+    assert alone.strip().endswith("ValueError: deep")
+    assert alone.count(" in deep\n") <= 50
+
+    with pytest.raises(Undecodable) as undecodable:
+        decoder_for(str)(b"\xff")
+    assert "UnicodeDecodeError" in str(
+        Teller().headers(undecodable.value, at_ms=1, first_at_ms=None)[names.ERROR_STACK]
+    )
+
+
 def test_secrets_are_redacted_and_a_hook_that_fails_lets_nothing_out() -> None:
     told = Teller(redact=lambda text: text.replace("hunter2", "…")).headers(
         caught(ValueError("password hunter2")), at_ms=1, first_at_ms=None
@@ -226,6 +267,18 @@ def test_an_error_that_cannot_even_be_shown() -> None:
     found = judged(rules, Mute())
     assert isinstance(found, Aside)
     assert "its text cannot be made" in found.why
+
+
+def test_text_that_no_header_can_hold_is_made_visible() -> None:
+    error = caught(ValueError("file \udcff"))
+    told = Teller().headers(error, at_ms=1, first_at_ms=None)
+    assert told[names.ERROR_MESSAGE] == "file \\udcff"
+    table.encode(told)
+    past = Past.unread()
+    for way in (Way.RETURN, Way.LADDER, Way.LOOP, Way.NATIVE):
+        route = Paths(way, "q").aside(past, told, cause="c", why=str(error))
+        assert isinstance(route, Send)
+        table.encode(route.headers)
 
 
 # -- the message ---------------------------------------------------------------------------------------------

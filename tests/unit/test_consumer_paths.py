@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from deadletter.broker.receipts import Receipts
 from deadletter.broker.verdict import Send, Wrap
 from deadletter.consumer.backoffs import compiled, fixed, linear
 from deadletter.consumer.paths import Past, Paths, Reject, Way, extra_rung_name, rounded_ms
@@ -205,6 +206,18 @@ def test_where_letters_wait() -> None:
     }
     assert delays_of(Way.LOOP, "q", compiled(fixed(2), 3), []) == {"q.retry": 2000}
     assert delays_of(Way.NATIVE, "q", SCHEDULE, more) == {}
+
+
+def test_what_is_rejected_in_a_row_need_not_be_remembered() -> None:
+    receipts = Receipts(patience=1)
+    for tag in range(1, 1001):
+        receipts.take(tag)
+    for tag in (*range(2, 1001), 1):
+        receipts.let_go(tag)
+    assert (receipts.unacked, receipts._upto, receipts._single) == (0, 1000, set())
+    receipts.take(1001)
+    receipts.confirm(1001)
+    assert receipts.due() == [(1001, False)]
 
 
 # -- suspicion -----------------------------------------------------------------------------------------------

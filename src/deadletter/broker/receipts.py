@@ -83,8 +83,15 @@ class Receipts:
 
     def let_go(self, tag: int) -> None:
         """It was rejected by itself: the broker knows this tag no more."""
-        self._single.add(tag)
         self.acked += 1
+        if tag != self._upto + 1:
+            self._single.add(tag)
+            return
+        # The first that was not settled: whoever rejects everything must not have us remember it all.
+        self._upto = tag
+        while self._upto + 1 in self._single:
+            self._upto += 1
+            self._single.remove(self._upto)
 
     def due(self, *, most: int | None = None, at_once: bool = False) -> list[Ack]:
         """What to ack now; at most `most` deliveries in all, None for any number.

@@ -18,6 +18,8 @@ from deadletter.errors import UsageError
 
 Decoder: TypeAlias = Callable[[bytes], Any]
 _WHY_CHARS: Final = 500
+_read_json: Final = json.JSONDecoder().decode
+_OPENINGS: Final = (b"{", b"[", b'"')
 _PLAIN: Final = (inspect.Parameter.empty, Any, object, dict, list, Mapping)
 
 
@@ -28,7 +30,7 @@ def decoder_for(annotation: Any) -> Decoder:
     if annotation is str:
         return _guarded(lambda body: body.decode("utf-8"))
     if annotation in _PLAIN or (typing.get_origin(annotation) in (dict, list) and _loose(annotation)):
-        return _guarded(json.loads)
+        return _guarded(_json)
     if isinstance(annotation, type) and _is_struct(annotation):
         import msgspec
 
@@ -59,6 +61,13 @@ def _validator(annotation: Any) -> Decoder:
 
 def _is_struct(annotation: type) -> bool:
     return any(base.__module__.startswith("msgspec") for base in annotation.__mro__)
+
+
+def _json(body: bytes) -> Any:
+    # What looks like UTF-8 is not examined for other encodings, which would take as long as reading it.
+    if body[:1] in _OPENINGS and body[1:2] != b"\0":
+        return _read_json(body.decode("utf-8", "surrogatepass"))
+    return json.loads(body)
 
 
 def _as_it_is(body: bytes) -> bytes:

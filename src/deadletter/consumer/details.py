@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import TracebackType
 from typing import Final, TypeAlias
 
 from deadletter.core import names
@@ -20,6 +21,8 @@ from deadletter.core.table import Value
 TYPE_CHARS: Final = 300
 MESSAGE_CHARS: Final = 2_000
 STACK_CHARS: Final = 8_000
+STACK_FRAMES: Final = 50
+_OURS: Final = "deadletter.consumer."
 Redact: TypeAlias = Callable[[str], str]
 
 
@@ -40,7 +43,7 @@ class Teller:
     def headers(self, error: BaseException, *, at_ms: int, first_at_ms: int | None) -> dict[str, Value]:
         """The headers that tell of this failure."""
         told: dict[str, Value] = {
-            names.ERROR_TYPE: type_of(error)[:TYPE_CHARS],
+            names.ERROR_TYPE: sendable(type_of(error))[:TYPE_CHARS],
             names.ERROR_MESSAGE: self._text(_message(error), MESSAGE_CHARS),
             names.ERROR_STACK: self._text(_stack(error), STACK_CHARS, tail=True),
             names.ERROR_HOST: self.host[:TYPE_CHARS],
@@ -54,14 +57,20 @@ class Teller:
         return told
 
     def _text(self, text: str, chars: int, *, tail: bool = False) -> str:
+        text = sendable(text)
         if self.redact is not None:
             try:
-                text = str(self.redact(text))
+                text = sendable(str(self.redact(text)))
             except Exception as error:  # noqa: BLE001 -- a hook of the application; without it no text may go out
                 return f"(left out: the redaction hook failed with {type(error).__name__})"
         if len(text) <= chars:
             return text
         return f"…{text[-chars:]}" if tail else f"{text[:chars]}…"
+
+
+def sendable(text: str) -> str:
+    """The same in characters that UTF-8 has; an error may quote bytes that are none, as lone surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def slimmer(headers: dict[str, Value]) -> dict[str, Value]:
@@ -78,10 +87,30 @@ def type_of(error: BaseException) -> str:
 
 
 def _stack(error: BaseException) -> str:
+    """As Python prints it, from where the application's own code begins."""
     try:
-        return "".join(traceback.format_exception(error))
+        if (
+            error.__cause__ is not None
+            or error.__context__ is not None
+            or isinstance(error, BaseExceptionGroup)
+        ):
+            return "".join(traceback.format_exception(error, limit=-STACK_FRAMES))
+        # An error alone, most of them: without the marks below each line, which cost as much as all the rest.
+        frames = traceback.StackSummary.extract(
+            traceback.walk_tb(_theirs(error.__traceback__)), limit=-STACK_FRAMES
+        )
+        lines = ["Traceback (most recent call last):\n", *frames.format()]
+        return "".join([*lines, *traceback.format_exception_only(error)])
     except Exception as broken:  # noqa: BLE001 -- an error whose own text cannot be made must not hide itself
         return f"(no stack: {type(broken).__name__})"
+
+
+def _theirs(raised: TracebackType | None) -> TracebackType | None:
+    """Without the frames of ours that called the handler."""
+    found = raised
+    while found is not None and str(found.tb_frame.f_globals.get("__name__", "")).startswith(_OURS):
+        found = found.tb_next
+    return raised if found is None else found
 
 
 def _message(error: BaseException) -> str:

@@ -17,15 +17,16 @@ byte for byte what it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias, assert_never
 
 from deadletter.broker.verdict import Send, Wrap
+from deadletter.consumer.details import sendable
 from deadletter.core import lenient, names
 from deadletter.core.backoff import MAX_DELAY_MS, Schedule
 from deadletter.core.deaths import read_history
-from deadletter.core.envelope import Deaths, Leg, delivery_count
+from deadletter.core.envelope import Address, Deaths, Leg, delivery_count
 from deadletter.core.layouts import ladder
 from deadletter.core.layouts.naming import PARKED, around, dlq_name, level_name
 from deadletter.core.letter import Letter
@@ -93,20 +94,18 @@ class Paths:
         self.way = way
         self.queue = queue
         self._policy = policy
+        self._came_by: Address | None = None
+        self._first = Past.unread()
+        """Of messages that come for the first time, by one way: most of them, and all the same."""
 
     # -- what was --------------------------------------------------------------------------------------
     def past(self, letter: Letter) -> Past:
         """Raises MessageError when its headers are not what AMQP says they are."""
         if not flags_of(letter.message.properties) & HEADERS:
-            return Past(
-                attempt=0,
-                counted=0,
-                deliveries=0,
-                exchange=letter.exchange,
-                routing_key=letter.routing_key,
-                first_failed_at_ms=None,
-            )
+            return self._fresh(letter)
         headers = letter.select(_MINE)
+        if not headers and not letter.redelivered:
+            return self._fresh(letter)
         mine = headers.get(names.ORIGIN_QUEUE) == self.queue  # copied headers speak of another queue
         count = delivery_count(letter.message.properties) if letter.redelivered else 0
         first_at = headers.get(names.ERROR_FIRST_AT)
@@ -118,6 +117,12 @@ class Paths:
             routing_key=_text(headers, names.ORIGIN_ROUTING_KEY) if mine else letter.routing_key,
             first_failed_at_ms=first_at if mine and isinstance(first_at, int) else None,
         )
+
+    def _fresh(self, letter: Letter) -> Past:
+        if self._came_by != letter.came_by:
+            self._came_by = letter.came_by
+            self._first = replace(Past.unread(), exchange=letter.exchange, routing_key=letter.routing_key)
+        return self._first
 
     def _attempt(self, headers: Mapping[str, Value], count: int, *, mine: bool) -> int:
         match self.way:
@@ -174,7 +179,7 @@ class Paths:
             **self._carried(past, past.attempt),
             **details,
             names.CAUSE: cause,
-            names.WHY: why[:500],
+            names.WHY: sendable(why)[:500],
         }
         match self.way:
             case Way.RETURN:
@@ -225,7 +230,7 @@ class Paths:
 
 
 def _text(headers: Mapping[str, Value], name: str) -> str:
-    return lenient.name(headers.get(name)) or ""
+    return sendable(lenient.name(headers.get(name)) or "")
 
 
 def extra_rung_name(queue: str, delay_ms: int) -> str:

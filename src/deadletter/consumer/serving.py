@@ -20,6 +20,8 @@ from deadletter.consumer.details import Teller
 from deadletter.consumer.events import Audience, Lost, Ready
 from deadletter.consumer.gate import Gate, Health
 from deadletter.consumer.ground import Ground, Laid
+from deadletter.consumer.paths import Way
+from deadletter.consumer.release import Releasing
 from deadletter.consumer.rungs import declare_rung, is_extra_rung
 from deadletter.consumer.station import Station
 from deadletter.consumer.statistics import depth_of
@@ -142,6 +144,7 @@ class Serving:
             asyncio.ensure_future(self._serve_queue(link, ground, desk, one))
             for desk, one in zip(self._desks, laid, strict=True)
         ]
+        tasks += self._releasing(link, ground, laid)
         watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
         self._emit(
             Ready(
@@ -161,6 +164,17 @@ class Serving:
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
                 raise result
+
+    def _releasing(self, link: Link, ground: Ground, laid: list[Laid]) -> list[asyncio.Task[None]]:
+        """In the layout `return` somebody takes what is due home: whoever consumes such a queue."""
+        for desk, one in zip(self._desks, laid, strict=True):
+            if one.paths.way is Way.RETURN:
+
+                async def mend(target: str, desk: Desk = desk) -> None:
+                    await ground.mend(desk, target)
+
+                return [asyncio.create_task(Releasing(mend=mend, emit=self._emit).on(link, self._stop))]
+        return []
 
     async def _serve_queue(self, link: Link, ground: Ground, desk: Desk, laid: Laid) -> None:
         """One queue on one link: a queue that goes away is waited for, and so is its health."""

@@ -113,6 +113,11 @@ class Settler:
         )
 
     @property
+    def flying(self) -> bool:
+        """Whether a publish is not answered yet."""
+        return bool(self._air)
+
+    @property
     def busy(self) -> bool:
         """Whether something is under way that will settle itself."""
         return bool(self._air or self._placing)

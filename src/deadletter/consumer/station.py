@@ -83,6 +83,8 @@ class Station:
         )
         self._inbox: deque[Held] = deque()
         self._suspects: deque[Held] = deque()
+        self._alone: asyncio.Task[None] | None = None
+        """Sees to the first suspect."""
         self._late: list[int] = []
         """Tags of what came when no more was wanted."""
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -111,11 +113,12 @@ class Station:
             slots = min(self._plan.concurrency, self._plan.prefetch)
             workers = [self._loop.create_task(self._working(work)) for _ in range(slots)]
             await self._intake.start(self._plan.queue, self._on_delivery, budget=None)
-            while await self._until(halt):
-                await self._alone()
+            await self._until(halt)
             await self._drain(stop or halt, grace_s)
         finally:
             self._closing = True
+            if self._alone is not None:
+                workers.append(self._alone)
             for task in workers:
                 task.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
@@ -123,40 +126,47 @@ class Station:
         if self._error is not None:
             raise self._error
 
-    async def _until(self, halt: asyncio.Event) -> bool:
-        """Whether there are suspects; False: it is to end."""
+    async def _until(self, halt: asyncio.Event) -> None:
+        """Until it is to end. Meanwhile suspects have their turn, one after the other."""
         halted = asyncio.ensure_future(halt.wait())
         try:
-            while not halt.is_set() and self._error is None and not self._suspects:
+            while not halt.is_set() and self._error is None:
+                if self._alone is not None and self._alone.done():
+                    self._alone = None
+                if self._alone is None and self._suspects:
+                    self._alone = self._loop.create_task(self._working(self._handle_alone))
                 waking = asyncio.ensure_future(self._wake.wait())
-                await asyncio.wait({halted, waking}, return_when=asyncio.FIRST_COMPLETED)
+                waited = {halted, waking} if self._alone is None else {halted, waking, self._alone}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 waking.cancel()
                 self._wake.clear()
         finally:
             halted.cancel()
         if self._error is not None:
             raise self._error
-        return bool(self._suspects) and not halt.is_set()
 
-    async def _alone(self) -> None:
+    async def _handle_alone(self) -> None:
         """The first of the suspects, with nothing else in hand; the others go back into their queue."""
         assert self._intake is not None
         await self._intake.retire()
-        await self._quiet(lambda: bool(self._inbox or self._busy or self._settler.busy))
-        first = self._suspects.popleft()
-        while self._suspects:
-            other = self._suspects.popleft()
+        await self._quiet(lambda: bool(self._inbox or self._busy or self._settler.flying))
+        while len(self._suspects) > 1:
+            other = self._suspects.pop()
             self._settler.anew(other, other.past.deliveries)
-        await self._quiet(lambda: self._settler.busy)
-        await self._handle([first])
-        await self._quiet(lambda: self._settler.busy)
-        if self._error is None:
+        await self._quiet(lambda: self._settler.flying)
+        # From here on it counts: until now it could be put back as it was.
+        await self._handle([self._suspects.popleft()])
+        await self._quiet(lambda: self._settler.flying)
+        if not self._closing:
             await self._intake.start(self._plan.queue, self._on_delivery, budget=None)
 
     async def _drain(self, stop: asyncio.Event, grace_s: float) -> None:
         """Take no more; what handlers have begun they may end."""
         assert self._intake is not None
         self._closing = True
+        if self._alone is not None and self._suspects:  # its turn has not come
+            self._alone.cancel()
+            await asyncio.gather(self._alone, return_exceptions=True)
         await self._intake.retire()
         self._settler.give_back([*(held.delivery.tag for held in self._inbox), *self._late])
         self._inbox.clear()

@@ -50,7 +50,7 @@ class Item:
     deaths: tuple[Record, ...] = ()
     """Newest first; 3.x keeps them in the header instead."""
     carried: int = 0
-    """How often it was given up by a consumer, in this queue or before: it outlives a death on 4.x."""
+    """How often a consumer failed with it, in this queue or before: it outlives a death on 4.x."""
     # -- of this queue only
     place: Place = (1, 0, 0)
     expires_at: float | None = None

@@ -196,9 +196,7 @@ class MemoryQueue:
     def discarded(self, item: Item, how: Return) -> None:
         """Given up: to the dead-letter exchange, if there is one."""
         self._take_back(item)
-        # The newest brokers take a nack for "not by me", and only a reject for a failure.
-        if how == "reject" if self._house.traits.delivered_survives_death else self.quorum:
-            item.carried += 1
+        self._remember(item, how, given_up=True)
         self._die(item, REJECTED)
 
     def returned(self, item: Item, how: Return) -> None:
@@ -207,8 +205,7 @@ class MemoryQueue:
         if self.gone:
             return
         traits = self._house.traits
-        if how == "reject" and traits.delivered_survives_death:
-            item.carried += 1
+        self._remember(item, how, given_up=False)
         if not self.quorum:
             item.redelivered = True
             self._push(item)
@@ -230,6 +227,13 @@ class MemoryQueue:
         self._waiting.add(item)
         clock = self._house.clock
         clock.call_at(clock.time() + delay_ms / 1000, lambda: self._waited(item))
+
+    def _remember(self, item: Item, how: Return, *, given_up: bool) -> None:
+        """Count what outlives a death: on 4.3 all but nacks, before only what quorum queues saw fail."""
+        if self._house.traits.delivered_survives_death:
+            item.carried += how != "nack"
+        elif self.quorum:
+            item.carried += given_up or how == "lost"
 
     def _waited(self, item: Item) -> None:
         if item in self._waiting:
