@@ -3,6 +3,8 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 VERSIONS ?= 3.10 4.0 4.3
+# Which of the broker tests; "not slow" is what make test runs.
+MARK ?= slow or not slow
 PYTEST := $(BIN)/pytest
 # Each worker has a broker of its own, and much of a broker test is waiting.
 ABREAST := -n 3 --dist worksteal
@@ -46,7 +48,8 @@ brokers: ## fetch the other RabbitMQ versions (root, Debian or Ubuntu)
 
 test-brokers: setup postgres brokers ## the broker suite on every version: make test-brokers VERSIONS="4.0 4.3"
 	@for version in $(VERSIONS); do \
-		echo "== RabbitMQ $$version"; $(PYTEST) -q $(ABREAST) tests/broker --broker $$version || exit 1; done
+		echo "== RabbitMQ $$version"; \
+		$(PYTEST) -q $(ABREAST) -m "$(MARK)" tests/broker tests/contract --broker $$version || exit 1; done
 
 chaos: setup postgres brokers ## five minutes of kill -9: the service, the broker, PostgreSQL; then every letter is counted
 	$(BIN)/python -m tests.chaos --minutes 5 --rate 500 --broker 3.10

@@ -101,6 +101,7 @@ def plugged_in(vhost: Vhost, plug: Plug) -> Vhost:
 
 
 @pytest.mark.slow
+@pytest.mark.kills
 @pytest.mark.timeout(600)
 async def test_killed_forty_times_with_a_thousand_letters_in_hand(vhost: Vhost, tmp_path: Path) -> None:
     """A quorum DLQ that somebody declared with defaults: RabbitMQ 4 destroys after 20 lost deliveries."""

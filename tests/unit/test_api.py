@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import inspect
 
+import pytest
+
 import deadletter
 from deadletter.broker import courier, private
 
 
 def test_the_package() -> None:
-    assert deadletter.__all__ == ["__version__"]
+    assert deadletter.__all__ == [
+        "Consumer", "Discard", "Message", "Park", "RetryLater", "__version__", "discard", "exponential",
+        "fixed", "linear", "own", "park", "retry",
+    ]  # fmt: skip
+    for name in deadletter.__all__:
+        assert getattr(deadletter, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        deadletter.nothing  # noqa: B018 -- the look itself is what is tested
+    assert list(inspect.signature(deadletter.Consumer.queue).parameters)[:8] == [
+        "self", "name", "layout", "retries", "backoff", "on", "prefetch", "concurrency",
+    ]  # fmt: skip
 
 
 def test_the_courier() -> None:

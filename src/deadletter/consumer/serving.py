@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -225,7 +225,7 @@ class Serving:
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
 
-    async def _unless_stopped(self, work: Any) -> None:
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         """Until it is done, or the consumer is to end."""
         doing = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -235,6 +235,8 @@ class Serving:
             stopped.cancel()
             doing.cancel()
             await asyncio.gather(doing, stopped, return_exceptions=True)
+        if not doing.cancelled():
+            doing.result()
 
     async def _watch_depth(self, link: Link, watch: DepthWatch) -> None:
         while True:
