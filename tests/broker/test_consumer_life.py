@@ -30,10 +30,10 @@ import asyncio, os, sys
 from deadletter.consumer.app import Consumer
 from deadletter.consumer.backoffs import fixed
 
-url, api, kind, log = sys.argv[1:5]
+url, api, layout, log = sys.argv[1:5]
 app = Consumer(url, api=api, grace=20)
 
-@app.queue("orders", layout="ladder", retries=2, backoff=fixed(1), deliveries=4, concurrency=5)
+@app.queue("orders", layout=layout, retries=2, backoff=fixed(1), deliveries=4, concurrency=5)
 async def handle(body: bytes) -> None:
     with open(log, "ab", buffering=0) as file:
         file.write(body + b"\\n")
@@ -97,9 +97,16 @@ async def depth(vhost: Vhost, queue: str) -> int:
 
 
 # -- dying ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    ("kind", "layout", "aside"),
+    [
+        ("classic", "ladder", "orders__dlq"),
+        ("quorum", "ladder", "orders__dlq"),
+        ("quorum", "loop", "orders.dlq"),
+    ],
+)
 def test_one_message_that_kills_is_put_aside_and_takes_no_neighbour(
-    vhost: Vhost, tmp_path: Path, kind: str
+    vhost: Vhost, tmp_path: Path, kind: str, layout: str, aside: str
 ) -> None:
     postbox.declare(vhost.url, "orders", kind=kind)
     good = [b"good%d" % n for n in range(30)]
@@ -108,10 +115,10 @@ def test_one_message_that_kills_is_put_aside_and_takes_no_neighbour(
     log.touch()
     deaths = 0
     for _ in range(12):
-        running = subprocess.Popen([sys.executable, "-c", DEADLY, vhost.url, vhost.api, kind, str(log)])
+        running = subprocess.Popen([sys.executable, "-c", DEADLY, vhost.url, vhost.api, layout, str(log)])
         try:
             while running.poll() is None:
-                if vhost.depth("orders__dlq") and set(log.read_bytes().split()) >= set(good):
+                if vhost.depth(aside) and set(log.read_bytes().split()) >= set(good):
                     running.send_signal(signal.SIGTERM)
                     assert running.wait(60) == 0
                 time.sleep(0.1)
@@ -123,7 +130,7 @@ def test_one_message_that_kills_is_put_aside_and_takes_no_neighbour(
         assert running.returncode == 9
         deaths += 1
     assert deaths == 4
-    parked = postbox.drain(vhost.url, "orders__dlq", expect=1)
+    parked = postbox.drain(vhost.url, aside, expect=1)
     assert [post.body for post in parked] == [b"poison"]
     assert parked[0].headers[names.CAUSE] == "killed-its-consumer"
     assert postbox.drain(vhost.url, "orders") == []

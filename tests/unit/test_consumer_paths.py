@@ -159,6 +159,33 @@ def test_attempts_as_each_layout_counts_them() -> None:
     assert Paths(Way.NATIVE, "q").past(letter({"x-delivery-count": 2})).attempt == 0
 
 
+def looped(rejected: int, count: int, noted: int | None = None) -> Past:
+    """A message on its way round a loop, as RabbitMQ 4 shows it."""
+    headers: dict[str, Value] = {"x-death": [{"queue": "q", "reason": "rejected", "count": rejected}]}
+    if count:
+        headers["x-delivery-count"] = count
+    if noted is not None:
+        headers |= {names.ORIGIN_QUEUE: "q", names.ATTEMPT: noted}
+    return Paths(Way.LOOP, "q").past(letter(headers, redelivered=count > 0))
+
+
+def test_a_rejection_in_a_loop_is_no_death() -> None:
+    # 4.x counts a rejection as a delivery, and goes on counting after the way round
+    for trips in (1, 2, 3, 10):
+        past = looped(trips, trips)
+        assert (past.attempt, past.counted, past.came_back) == (trips, 0, False)
+    died = looped(3, 5)
+    assert (died.attempt, died.counted, died.came_back) == (3, 2, True)
+
+
+def test_attempts_go_on_after_it_was_put_back_anew() -> None:
+    assert looped(2, 0, noted=2).attempt == 2  # not rejected since
+    assert looped(3, 0, noted=2).attempt == 3  # 3.x goes on
+    assert looped(1, 1, noted=2).attempt == 3  # 4.x begins again
+    assert not looped(1, 1, noted=2).came_back
+    assert looped(1, 2, noted=2).came_back
+
+
 def test_anew_says_what_it_cost() -> None:
     send = Paths(Way.LADDER, "q").anew(SECOND, 2)
     assert (send.exchange, send.routing_key, send.deaths) == ("", "q", Deaths.SET_ASIDE)

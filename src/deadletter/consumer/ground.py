@@ -50,7 +50,7 @@ class Ground:
         queue = desk.plan.queue
         if desk.layout == "external":
             await self._must_be([queue])
-            return Laid(paths=Paths(Way.EXTERNAL, queue))
+            return Laid(paths=Paths(Way.EXTERNAL, queue), notes=await self._leads_somewhere(queue))
         try:
             live = self._live = self._live or await read_topology(self._link.address, self._api)
         except ManagementRefused as error:
@@ -63,6 +63,22 @@ class Ground:
             raise ServiceRefused(f"the layout {plan.layout} of {queue} could not be declared: {told}")
         self._live = None  # it changed
         return Laid(paths=Paths(Way(plan.layout), queue), notes=plan.notes)
+
+    async def _leads_somewhere(self, queue: str) -> tuple[str, ...]:
+        """What is rejected must have somewhere to go: without a dead-letter exchange the broker drops it."""
+        try:
+            live = await read_topology(self._link.address, self._api)
+        except ManagementRefused as error:
+            note = f"whether {queue} has a dead-letter exchange could not be seen; without one rejected "
+            return (f"{note}messages are lost: {error}",)
+        found = live.queues.get(queue)
+        if found is not None and found.dead_letter_exchange is None:
+            raise ServiceRefused(
+                f"layout external: expected a dead-letter exchange on queue {queue!r}, got none; what a handler "
+                "fails on is rejected, and the broker would throw it away: give the queue one (dlq topology "
+                f"apply --queue {queue}), or take another layout"
+            )
+        return ()
 
     def _plan(self, desk: Desk, live: Topology | None, version: str | None = None) -> Layout:
         rules = desk.handler.rules

@@ -80,6 +80,8 @@ class Past:
     exchange: str
     routing_key: str
     first_failed_at_ms: int | None
+    came_back: bool = False
+    """Whether a consumer had it and came to no end with it."""
 
     @classmethod
     def unread(cls) -> Past:
@@ -107,34 +109,50 @@ class Paths:
         if not headers and not letter.redelivered:
             return self._fresh(letter)
         mine = headers.get(names.ORIGIN_QUEUE) == self.queue  # copied headers speak of another queue
+        noted = (lenient.count(headers.get(names.ATTEMPT)) or 0) if mine else 0
         count = delivery_count(letter.message.properties) if letter.redelivered else 0
         first_at = headers.get(names.ERROR_FIRST_AT)
+        attempt, counted, came_back = noted, count, letter.redelivered
+        match self.way:
+            case Way.NATIVE:
+                attempt = count
+            case Way.LOOP:
+                rejected = self._rejected(headers, noted)
+                attempt = noted + rejected
+                # RabbitMQ 4 counts on through the retry queue: what we rejected is no delivery in vain.
+                counted = max(0, count - rejected)
+                came_back = letter.redelivered and (not count or counted > 0)
+            case Way.EXTERNAL:  # which may be a loop of the application's own
+                counted = max(0, count - self._rejected(headers, 0))
+                came_back = letter.redelivered and (not count or counted > 0)
+            case Way.RETURN | Way.LADDER:
+                pass
+            case _:
+                assert_never(self.way)
         return Past(
-            attempt=self._attempt(headers, count, mine=mine),
-            counted=count,
+            attempt=attempt,
+            counted=counted,
+            came_back=came_back,
             deliveries=(lenient.count(headers.get(names.DELIVERIES)) or 0) if mine else 0,
             exchange=_text(headers, names.ORIGIN_EXCHANGE) if mine else letter.exchange,
             routing_key=_text(headers, names.ORIGIN_ROUTING_KEY) if mine else letter.routing_key,
             first_failed_at_ms=first_at if mine and isinstance(first_at, int) else None,
         )
 
+    def _rejected(self, headers: Mapping[str, Value], noted: int) -> int:
+        """How often it was rejected here since it was last put back anew, with `noted` attempts.
+
+        Its deaths went along. RabbitMQ 3 counts them on; 4 begins again with the next one.
+        """
+        deaths = read_history(headers).recent
+        all_of_them = sum(d.count for d in deaths if d.queue == self.queue and d.reason == "rejected")
+        return all_of_them - noted if all_of_them >= noted else all_of_them
+
     def _fresh(self, letter: Letter) -> Past:
         if self._came_by != letter.came_by:
             self._came_by = letter.came_by
             self._first = replace(Past.unread(), exchange=letter.exchange, routing_key=letter.routing_key)
         return self._first
-
-    def _attempt(self, headers: Mapping[str, Value], count: int, *, mine: bool) -> int:
-        match self.way:
-            case Way.NATIVE:
-                return count
-            case Way.LOOP:
-                deaths = read_history(headers).recent
-                return sum(d.count for d in deaths if d.queue == self.queue and d.reason == "rejected")
-            case Way.RETURN | Way.LADDER | Way.EXTERNAL:
-                return (lenient.count(headers.get(names.ATTEMPT)) or 0) if mine else 0
-            case _:
-                assert_never(self.way)
 
     # -- what comes ------------------------------------------------------------------------------------
     def delay_ms(self, past: Past, schedule: Schedule, asked_ms: int) -> int | None:

@@ -214,7 +214,7 @@ class Station:
             self._settler.wrap(Held(delivery, letter, Past.unread()), f"it cannot be read: {error}")
             return
         held = Held(delivery, letter, past)
-        if (delivery.redelivered or past.deliveries) and not self._is_fine(held):
+        if (past.came_back or past.deliveries) and not self._is_fine(held):
             return
         self._inbox.append(held)
         while self._idle:
@@ -228,7 +228,7 @@ class Station:
         if self._paths.way is Way.NATIVE:
             return True  # there a delivery is a retry, and the broker ends them
         found = suspicion(
-            redelivered=held.delivery.redelivered,
+            redelivered=held.past.came_back,
             counted=held.past.counted,
             noted=held.past.deliveries,
             most=self._plan.deliveries_max,
