@@ -74,8 +74,8 @@ class Ground:
         found = live.queues.get(queue)
         if found is not None and found.dead_letter_exchange is None:
             raise ServiceRefused(
-                f"layout external: expected a dead-letter exchange on queue {queue!r}, got none; what a handler "
-                "fails on is rejected, and the broker would throw it away: give the queue one (dlq topology "
+                f"layout external: expected a dead-letter exchange on queue {queue!r}, got none; what a "
+                "handler fails on is rejected, and the broker would throw it away: give it one (dlq topology "
                 f"apply --queue {queue}), or take another layout"
             )
         return ()
