@@ -17,7 +17,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.broker.courier import Tally
@@ -40,6 +40,9 @@ from deadletter.consumer.statistics import (
     way_of,
 )
 from deadletter.errors import CannotConnect, UsageError
+
+if TYPE_CHECKING:
+    from deadletter.broker.memory import MemoryBroker
 
 __all__ = ["LAYOUTS", "Consumer", "DepthAlert", "Desk", "LayoutName"]
 
@@ -269,14 +272,17 @@ class Consumer:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
-    async def serve(self) -> None:
-        """Until `stop`. Raises when it cannot go on: wrong login, a layout that cannot be."""
+    async def serve(self, broker: MemoryBroker | None = None) -> None:
+        """Until `stop`. Raises when it cannot go on: wrong login, a layout that cannot be.
+
+        `broker`: in tests, a memory broker in place of the one that the URL names.
+        """
         if not self._desks:
             raise UsageError("expected at least one @app.queue(…), got none")
         self._stop = asyncio.Event()
         self.ready = asyncio.Event()
         await Serving(
-            self._addresses,
+            self._addresses if broker is None else [broker.address],
             tuple(self._desks.values()),
             api=self._api,
             name=self._name,
@@ -288,6 +294,7 @@ class Consumer:
             emit=self._emit,
             stop=self._stop,
             ready=self.ready,
+            memory=broker,
         ).run()
 
     def stop(self, why: str = "asked to") -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deadletter.broker.declare import Outcome, declare
+from deadletter.broker.memory.laying import lay, shape_of
 from deadletter.broker.session import Link
 from deadletter.broker.shape import read_topology
 from deadletter.consumer.paths import Paths, Way
@@ -24,6 +25,7 @@ from deadletter.core.topology import Topology
 from deadletter.errors import ManagementRefused, NotFound, QueueMissing, ServiceRefused, WireError
 
 if TYPE_CHECKING:
+    from deadletter.broker.memory import MemoryBroker
     from deadletter.consumer.app import Desk
 
 _LEVEL: Final = level_name(0).removesuffix("0")
@@ -40,9 +42,11 @@ class Laid:
 class Ground:
     """On one link."""
 
-    def __init__(self, link: Link, api: str | None) -> None:
+    def __init__(self, link: Link, api: str | None, memory: MemoryBroker | None = None) -> None:
         self._link = link
         self._api = api
+        self._memory = memory
+        """In an application's tests: the broker itself, which has no management API and needs none."""
         self._live: Topology | None = None
 
     async def lay(self, desk: Desk) -> Laid:
@@ -50,7 +54,13 @@ class Ground:
         queue = desk.plan.queue
         if desk.layout == "external":
             await self._must_be([queue])
+            if self._memory is not None:
+                return Laid(paths=Paths(Way.EXTERNAL, queue))
             return Laid(paths=Paths(Way.EXTERNAL, queue), notes=await self._leads_somewhere(queue))
+        if self._memory is not None:
+            plan = self._plan(desk, shape_of(self._memory))
+            await lay(self._memory, self._link, plan.topology)
+            return Laid(paths=Paths(Way(plan.layout), queue), notes=plan.notes)
         try:
             live = self._live = self._live or await read_topology(self._link.address, self._api)
         except ManagementRefused as error:

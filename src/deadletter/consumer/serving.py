@@ -10,9 +10,10 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deadletter.amqp.address import Address
+from deadletter.amqp.handshake import connect
 from deadletter.broker.session import Event as SessionEvent
 from deadletter.broker.session import Link, Persistence, Waiting, supervise
 from deadletter.consumer.desk import Desk
@@ -27,6 +28,9 @@ from deadletter.consumer.station import Station
 from deadletter.consumer.statistics import depth_of
 from deadletter.core.guards.budget import Budget
 from deadletter.errors import ConnectionLost, DeadletterError
+
+if TYPE_CHECKING:
+    from deadletter.broker.memory import MemoryBroker
 
 PAUSE_S: Final = 1.0
 _log: Final = logging.getLogger("deadletter.consumer")
@@ -73,7 +77,9 @@ class Serving:
         emit: Audience,
         stop: asyncio.Event,
         ready: asyncio.Event,
+        memory: MemoryBroker | None = None,
     ) -> None:
+        self._memory = memory
         self._addresses = addresses
         self._desks = desks
         self._api = api
@@ -117,6 +123,7 @@ class Serving:
                 name=self._name,
                 persistence=self._persistence,
                 on_event=self._on_session,
+                dial=connect if self._memory is None else self._memory.connect,
             )
         )
         stopping = asyncio.ensure_future(self._stop.wait())
@@ -138,7 +145,7 @@ class Serving:
 
     async def _on(self, link: Link) -> None:
         """All queues on one link."""
-        ground = Ground(link, self._api)
+        ground = Ground(link, self._api, self._memory)
         laid = [await ground.lay(desk) for desk in self._desks]
         tasks = [
             asyncio.ensure_future(self._serve_queue(link, ground, desk, one))
