@@ -104,7 +104,7 @@ async def _serve(load: Callable[[], Settings]) -> Exit:
         crew.start(_ticking(alerts, desk, service))
         crew.start(notifier.run(lambda: desk.health.live().ok))
         if told.listen is not None:
-            crew.start(desk.listen(told.listen, lambda url: log.listener.log.info("answers HTTP", url=url)))
+            crew.start(_answering(desk, told.listen, settings, log))
         _on_signals(service, notifier, crew)
         await _until_it_ends(service, crew)
     finally:
@@ -114,6 +114,16 @@ async def _serve(load: Callable[[], Settings]) -> Exit:
             await asyncio.to_thread(tracer.close)
         log.close()
     return Exit.DONE
+
+
+async def _answering(desk: _Desk, where: str, settings: Settings, log: logs.Logs) -> None:
+    """Answer HTTP. A second instance on this machine that nobody gave an address of its own goes without."""
+    try:
+        await desk.listen(where, lambda url: log.listener.log.info("answers HTTP", url=url))
+    except UsageError as error:
+        if settings.source("serve.listen").kind != "default":
+            raise
+        log.listener.log.warning("answers no HTTP", why=str(error))
 
 
 async def _until_it_ends(service: Service, crew: Crew) -> None:
