@@ -152,6 +152,27 @@ async def test_the_breaker_holds_probes_and_lets_go(vhost: Vhost, tmp_path: Path
             assert await depth(app, names.PARKED) == 0
 
 
+async def test_three_instances_have_one_breaker(vhost: Vhost, tmp_path: Path) -> None:
+    """One of them probes, and most of its probes die into the hands of the others."""
+    breaker = '[guards.breaker]\nletters = 10\nwindow = "10s"\npause = "1s"\npause_max = "2s"\nprobe = "2s"\n'
+    well = False
+    async with Application(vhost.url) as app:
+        await app.with_dlq("sick")
+        await app.consume("sick", lambda _d, _times: well, prefetch=10)
+        with served(vhost, tmp_path, policy(200, "200ms") + WATCH + breaker, instances=3) as instances:
+            await app.publish("", "sick", letters("sick", 300))
+            for one in instances:
+                await until_gate(one, "sick", "breaker")
+            await until_depth(app, held_name("sick"), 280)
+            before = _seen(app, "sick")
+            await asyncio.sleep(8)
+            probes = _seen(app, "sick") - before
+            assert 1 <= probes <= 40, f"{probes} of 300 letters went back while everything died"
+            well = True
+            await app.until(lambda: len(app.handled["sick"]) == 300, 90, "all of them at home")
+            assert await depth(app, names.PARKED) == 0
+
+
 # -- health --------------------------------------------------------------------------------------------------
 async def test_letters_wait_until_somebody_consumes(vhost: Vhost, tmp_path: Path) -> None:
     """Held over the end of the service, too: another instance lets them go."""
