@@ -152,6 +152,7 @@ async def test_the_breaker_holds_probes_and_lets_go(vhost: Vhost, tmp_path: Path
             assert await depth(app, names.PARKED) == 0
 
 
+@pytest.mark.slow
 async def test_three_instances_have_one_breaker(vhost: Vhost, tmp_path: Path) -> None:
     """One of them probes, and most of its probes die into the hands of the others."""
     breaker = '[guards.breaker]\nletters = 10\nwindow = "10s"\npause = "1s"\npause_max = "2s"\nprobe = "2s"\n'
@@ -165,7 +166,7 @@ async def test_three_instances_have_one_breaker(vhost: Vhost, tmp_path: Path) ->
                 await until_gate(one, "sick", "breaker")
             await until_depth(app, held_name("sick"), 280)
             before = _seen(app, "sick")
-            await asyncio.sleep(8)
+            await asyncio.sleep(15)  # time enough for a probe whose death the prober does not see itself
             probes = _seen(app, "sick") - before
             assert 1 <= probes <= 40, f"{probes} of 300 letters went back while everything died"
             well = True

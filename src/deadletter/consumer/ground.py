@@ -129,6 +129,12 @@ class Ground:
                 with suppress(WireError):
                     await channel.close()
 
+    async def lay_again(self, desk: Desk) -> Laid:
+        """Once more, for a queue that somebody deleted and declared: by itself it is not declared again."""
+        self._live = None
+        await self._must_be([desk.plan.queue])
+        return await self.lay(desk)
+
     async def mend(self, desk: Desk, target: str) -> None:
         """A publish found no queue: a delay nobody declared yet, or something that was deleted."""
         self._live = None

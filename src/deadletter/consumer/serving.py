@@ -187,12 +187,19 @@ class Serving:
         """One queue on one link: a queue that goes away is waited for, and so is its health."""
         checks = tuple(check for check in (self._health, desk.health) if check is not None)
         gate = Gate(desk.plan.queue, checks, self._emit)
+        whole = True
         while await self._may_go(gate):
             try:
+                if not whole:
+                    laid = await ground.lay_again(desk)
+                    whole = True
                 await self._shift(link, ground, desk, laid, gate)
             except ConnectionLost:
                 raise
             except DeadletterError as error:
+                # A queue that was deleted has lost its bindings and what leads back to it, and an exchange
+                # that was deleted closes every channel that publishes to it.
+                whole = False
                 self._emit(Lost(what=f"queue {desk.plan.queue}", why=str(error), seconds=PAUSE_S))
                 await self._unless_stopped(asyncio.sleep(PAUSE_S))
 
