@@ -296,3 +296,11 @@ def test_being_given_back_makes_a_suspect_at_most() -> None:
         for noted in (0, 1):
             found = suspicion(redelivered=True, counted=counted, noted=noted, most=5)
             assert found in (FINE, Anew(deliveries=1), Anew(deliveries=2))
+
+
+def test_a_message_without_any_header_can_come_back_too() -> None:
+    raw = Raw(encode(View()), b"")
+    back = Letter(source="q", message=raw, came_by=Address(b"", b"q"), redelivered=True)
+    assert Paths(Way.LADDER, "q").past(back).came_back
+    first = Letter(source="q", message=raw, came_by=Address(b"", b"q"), redelivered=False)
+    assert not Paths(Way.LADDER, "q").past(first).came_back

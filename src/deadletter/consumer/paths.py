@@ -103,9 +103,10 @@ class Paths:
     # -- what was --------------------------------------------------------------------------------------
     def past(self, letter: Letter) -> Past:
         """Raises MessageError when its headers are not what AMQP says they are."""
-        if not flags_of(letter.message.properties) & HEADERS:
+        bare = not flags_of(letter.message.properties) & HEADERS
+        if bare and not letter.redelivered:
             return self._fresh(letter)
-        headers = letter.select(_MINE)
+        headers = {} if bare else letter.select(_MINE)
         if not headers and not letter.redelivered:
             return self._fresh(letter)
         mine = headers.get(names.ORIGIN_QUEUE) == self.queue  # copied headers speak of another queue

@@ -55,7 +55,7 @@ class Releasing:
     async def on(self, link: Link, stop: asyncio.Event) -> None:
         """Until `stop`. Raises when the connection is lost."""
         self._ways.renew(link)
-        judging = Judging(decide=self._decide, again=self._again)
+        judging = Judging(decide=self._decide, again=self._again, on_missing=self._ways.forget)
         stopping = asyncio.ensure_future(self._watch(stop))
         try:
             while not stop.is_set():

@@ -270,6 +270,8 @@ class Station:
             self._busy += 1
             begun = loop.time()
             try:
+                if held.past.deliveries:
+                    await self._originals_gone()
                 outcome = await handler(message)
                 if self._error is None:
                     settler.conclude(held, outcome, loop.time() - begun)
@@ -307,6 +309,8 @@ class Station:
         self._busy += 1
         begun = self._loop.time()
         try:
+            if any(held.past.deliveries for held in batch):
+                await self._originals_gone()
             if isinstance(self._handler, Handler):
                 outcomes = [await self._handler(messages[0])]
             else:
@@ -320,6 +324,14 @@ class Station:
             raise
         finally:
             self._busy -= 1
+
+    async def _originals_gone(self) -> None:
+        """What was put back with a count comes again before its original is acked. A handler that ends the
+        process then would leave both, and with each death another, each with a count of its own: so the acks
+        must be on the wire first."""
+        await self._quiet(lambda: self._settler.flying)
+        self._settler.settle(at_once=True)
+        await asyncio.sleep(POLL_S)
 
     def _keep_word(self, batch: list[Held], messages: list[Message]) -> None:
         """A handler that is cancelled may have said before that its message is done: then it is."""
