@@ -136,7 +136,7 @@ def test_pika_gives_back_what_has_no_place(vhost: Vhost, monkeypatch: pytest.Mon
     monkeypatch.setattr(with_pika, "PAUSES_S", (0.0, 0.0))
     facts: list[Event] = []
 
-    @with_pika.retrying(queue=QUEUE, retries=2, backoff=fixed(0.2), listener=facts.append)
+    @with_pika.retrying(queue=QUEUE, retries=2, backoff=fixed(0.2), deliveries=60_000, listener=facts.append)
     def on_message(_channel: Any, _method: Any, _properties: Any, _body: bytes) -> None:
         raise TimeoutError("not now")
 

@@ -21,7 +21,7 @@ from tests.brokers import Vhost
 from tests.serving import served
 
 from deadletter import Consumer, Message, Park, RetryLater, fixed, park
-from deadletter.amqp.address import parse_addresses
+from deadletter.amqp.address import Address, parse_addresses
 from deadletter.broker.plug import Plug
 from deadletter.broker.private import PrivateBroker
 from deadletter.consumer.desk import LayoutName
@@ -377,11 +377,15 @@ async def test_a_handler_that_takes_too_long_has_failed(vhost: Vhost, layout: La
 
 # -- what the world does -------------------------------------------------------------------------------------
 class CutBefore(Plug):
-    """Cuts the line once, when it is about to carry this method: nothing of it reaches the broker."""
+    """Cuts the line once, when it is about to carry this method: nothing of it reaches the broker.
 
-    def __init__(self, address: Any, method: bytes) -> None:
+    `holding_s`: what it carries is kept back for so long before that, while other lines work on.
+    """
+
+    def __init__(self, address: Address, method: bytes, *, holding_s: float = 0.0) -> None:
         super().__init__(address)
         self._method: bytes | None = method
+        self._holding_s = holding_s
 
     async def _pump(self, direction: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         if direction == "heard":
@@ -391,6 +395,7 @@ class CutBefore(Plug):
             while data := await source.read(65536):
                 if self._method is not None and self._method in data:
                     self._method = None
+                    await asyncio.sleep(self._holding_s)
                     self.cut()
                     return
                 sink.write(data)
@@ -401,6 +406,7 @@ class CutBefore(Plug):
         sink.close()
 
 
+PUBLISH = b"\x00\x3c\x00\x28"
 ACK = b"\x00\x3c\x00\x50"
 REJECT = b"\x00\x3c\x00\x5a"
 
@@ -446,6 +452,26 @@ async def test_the_line_is_lost_between_putting_aside_and_its_ack(vhost: Vhost, 
     assert len(seen) == 2
     assert {letter.headers[names.ID] for letter in found} == set(seen)
     assert len(set(seen)) == 1
+    await nothing_left(vhost)
+
+
+@each_publishing
+async def test_the_line_is_lost_before_a_letter_arrives(vhost: Vhost, layout: LayoutName) -> None:
+    async with CutBefore(parse_addresses(vhost.url)[0], PUBLISH, holding_s=0.5) as plug:
+        app = consumer(vhost, layout, through(vhost, plug))
+        seen: list[str] = []
+
+        @app.queue("orders", layout=layout, retries=3, backoff=fixed(DELAY_S))
+        async def handle(message: Message) -> None:
+            seen.append(message.id)
+            raise Park("no such customer")
+
+        async with serving(app):
+            await post(vhost, b"{}")
+            letter = (await taken(vhost, ASIDE[layout], 1))[0]
+    assert plug.cuts == 1
+    assert len(seen) == 2  # it was not acked while nobody had confirmed its copy
+    assert {letter.headers[names.ID]} == set(seen)
     await nothing_left(vhost)
 
 
@@ -568,6 +594,27 @@ async def test_a_place_to_put_aside_that_was_deleted_is_mended(
         letter = (await taken(vhost, ASIDE[layout], 1))[0]
     assert letter.headers[names.CAUSE] == "handler"
     await nothing_left(vhost)
+
+
+@pytest.mark.parametrize("layout", ["return", "ladder"], indirect=True)
+async def test_acks_behind_a_retry_go_when_it_is_confirmed(
+    vhost: Vhost, layout: LayoutName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deadletter.consumer.settling.SETTLE_S", 600.0)  # not when a timer says so
+    app = consumer(vhost, layout)
+
+    @app.queue("orders", layout=layout, retries=2, backoff=fixed(600), prefetch=4)
+    async def handle(body: bytes) -> None:
+        if int(body) % 4 == 0:
+            raise ConnectionError("the warehouse does not answer")
+
+    declare_orders(vhost, layout)
+    await post(vhost, *(b"%d" % n for n in range(40)))
+    async with serving(app) as heard:
+        await until(lambda: len(heard.handled) == 40, "all of them")
+    waiting = "deadletter.delay.600000" if layout == "return" else "orders__retry.1"
+    assert await depth(vhost, waiting) == 10
+    await nothing_left(vhost, waiting)
 
 
 # -- delays --------------------------------------------------------------------------------------------------

@@ -339,6 +339,7 @@ async def test_postgresql_is_the_store(vhost: Vhost, tmp_path: Path) -> None:
 
 
 # -- what must not happen ---------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_letters_that_expire_come_back_too_and_nobody_else_gets_them(
     vhost: Vhost, tmp_path: Path
 ) -> None:
@@ -364,6 +365,7 @@ async def test_letters_that_expire_come_back_too_and_nobody_else_gets_them(
             assert await app.depth("dlq-queue") == 0
 
 
+@pytest.mark.slow
 async def test_three_instances_are_one_processor(vhost: Vhost, tmp_path: Path) -> None:
     told = settings(delays=("100ms", "200ms"), more=in_file(("rk.test.fail", 2), ("rk.test.fail.pass", 3)))
     told += "[guards.breaker]\nenabled = false\n"

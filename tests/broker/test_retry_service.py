@@ -150,6 +150,7 @@ def dlq_sweep(one: Served, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 # -- an outage --------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 async def test_letters_of_an_outage_are_back_within_an_interval(
     vhost: Vhost, tmp_path: Path, kind: str
@@ -290,6 +291,7 @@ async def test_deaths_of_an_hour_ago_do_not_break_the_next_sweep(vhost: Vhost, t
 
 
 # -- by the clock -----------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_another_instance_takes_over_the_clock(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await declare(app)

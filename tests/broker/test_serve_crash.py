@@ -179,6 +179,7 @@ def _check_home(app: Application, made: list[Message], *, returns: int) -> None:
 
 
 # -- several instances ---------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("instances", [2, 3, 5])
 async def test_several_instances_handle_each_letter_once(
     vhost: Vhost, tmp_path: Path, instances: int
@@ -210,6 +211,7 @@ def _released(one: Served) -> int:
     return told
 
 
+@pytest.mark.slow
 async def test_one_of_three_is_killed_and_the_others_take_over(vhost: Vhost, tmp_path: Path) -> None:
     made = letters("n", 3000)
     async with Application(vhost.url) as app:
@@ -253,6 +255,7 @@ async def test_the_broker_goes_and_comes_back(vhost: Vhost, tmp_path: Path, how:
         assert one.end() == 0
 
 
+@pytest.mark.slow
 async def test_the_line_is_cut_again_and_again(vhost: Vhost, tmp_path: Path) -> None:
     """Both connections of the service at once, in the middle of everything."""
     made = letters("n", 4000)

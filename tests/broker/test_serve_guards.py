@@ -126,6 +126,7 @@ def _seen(app: Application, queue: str) -> int:
 
 
 # -- the breaker ---------------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_the_breaker_holds_probes_and_lets_go(vhost: Vhost, tmp_path: Path) -> None:
     breaker = '[guards.breaker]\nletters = 10\nwindow = "10s"\npause = "1s"\npause_max = "2s"\nprobe = "2s"\n'
     well = False
@@ -175,6 +176,7 @@ async def test_three_instances_have_one_breaker(vhost: Vhost, tmp_path: Path) ->
 
 
 # -- health --------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_letters_wait_until_somebody_consumes(vhost: Vhost, tmp_path: Path) -> None:
     """Held over the end of the service, too: another instance lets them go."""
     async with Application(vhost.url) as app:
@@ -198,6 +200,7 @@ async def test_letters_wait_until_somebody_consumes(vhost: Vhost, tmp_path: Path
         assert {headers_of(d)[names.ATTEMPT] for _, d, _ in app.deliveries} == {1}
 
 
+@pytest.mark.slow
 async def test_nothing_goes_into_an_origin_that_is_too_deep(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await app.with_dlq("orders")
@@ -244,6 +247,7 @@ def _of(app: Application, prefix: bytes) -> list[Delivery]:
 
 
 # -- growth --------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 async def test_a_republisher_that_makes_copies_is_stopped(vhost: Vhost, tmp_path: Path) -> None:
     """Each letter that comes back is rejected and published once more: 2, 4, 8, 16 of one. Not with us."""
     async with Application(vhost.url) as app:

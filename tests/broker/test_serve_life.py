@@ -337,6 +337,7 @@ async def test_a_new_queue_is_noticed_and_one_that_was_deleted_comes_back(
             await comes_back(app, "bills")
 
 
+@pytest.mark.slow
 async def test_a_queue_that_is_deleted_and_at_once_declared_anew(vhost: Vhost, tmp_path: Path) -> None:
     """So soon that no look around sees it gone. (Of a quorum queue 3.10 subscribes us again without a word
     and swallows the first deliveries; they are back when the line begins anew, every ten minutes.)"""
@@ -354,6 +355,7 @@ def queues(one: Served) -> set[str]:
     return {queue["queue"] for queue in one.get("/api/status")["queues"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["deadletter.delay.100", "deadletter.due", PARKED])
 async def test_a_queue_of_ours_that_somebody_deletes_is_declared_anew(
     vhost: Vhost, tmp_path: Path, gone: str
@@ -374,6 +376,7 @@ async def test_a_queue_of_ours_that_somebody_deletes_is_declared_anew(
             assert bad.body == b"bad"
 
 
+@pytest.mark.slow
 async def test_an_origin_whose_way_back_somebody_deletes(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await app.with_dlq("orders")

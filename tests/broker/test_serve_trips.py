@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import pytest
 from tests.brokers import Vhost
 from tests.letters import headers_of, letter, letters
 from tests.serving import Application, served
@@ -241,6 +242,7 @@ async def test_copied_headers_with_deaths_in_them_are_no_doubt_or_a_person_decid
 
 
 # -- what must be the same when it is home -------------------------------------------------------------------
+@pytest.mark.slow
 async def test_cc_priority_and_trace_are_as_they_were(vhost: Vhost, tmp_path: Path) -> None:
     """One copy only, three trips long; in the level no CC and no priority."""
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -304,6 +306,7 @@ async def test_each_letter_is_seen_exactly_four_times(vhost: Vhost, tmp_path: Pa
         assert set(app.seen.values()) == {4}
 
 
+@pytest.mark.slow
 async def test_letters_that_cannot_go_home_hold_up_nobody(vhost: Vhost, tmp_path: Path) -> None:
     """A deleted origin and a full one beside a good one, all in the same level."""
     sent, good = max(300, LETTERS // 20), max(2000, LETTERS // 2)

@@ -167,6 +167,7 @@ class Run:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(plans=st.lists(PLANS, min_size=ABREAST, max_size=ABREAST))
+@pytest.mark.slow
 async def test_memory_answers_like_the_real_broker(vhost: Vhost, plans: list[Plan]) -> None:
     version = await version_of(vhost)
     for in_memory, in_truth in await asyncio.gather(*(both(vhost, version, plan) for plan in plans)):

@@ -39,7 +39,7 @@ from deadletter.core.letter import Letter
 from deadletter.core.table import Value
 from deadletter.errors import DeadletterError, WireError
 
-SETTLE_S: Final = 0.05
+SETTLE_S: Final = 0.02
 """No message that is done waits longer for its ack because one before it is not."""
 PLACE_S: Final = 0.5
 PLACE_MAX_S: Final = 30.0
@@ -96,6 +96,9 @@ class Settler:
         self._waiting: deque[_Waiting] = deque()
         self._placing: set[asyncio.Task[None]] = set()
         self._settling = False
+        """Whether acks are to be sent in this turn of the loop."""
+        self._overdue: asyncio.TimerHandle | None = None
+        """When those that wait behind another are sent all the same."""
         self._closing = False
         self.intake: Intake | None = None
         self._outlet: Outlet | None = None
@@ -143,6 +146,8 @@ class Settler:
     async def close(self) -> None:
         """Give back whatever is not settled."""
         self._closing = True
+        if self._overdue is not None:
+            self._overdue.cancel()
         for task in self._placing:
             task.cancel()
         await asyncio.gather(*self._placing, return_exceptions=True)
@@ -337,11 +342,11 @@ class Settler:
         except WireError as error:
             self._on_lost(error)
             return
-        if intake.receipts.ripe and not self._settling:
-            self._settling = True
-            self._loop.call_later(SETTLE_S, self._settle_all)
+        if intake.receipts.ripe and self._overdue is None:
+            self._overdue = self._loop.call_later(SETTLE_S, self._settle_all)
 
     def _settle_all(self) -> None:
+        self._overdue = None
         self.settle(at_once=True)
 
     def _tell(

@@ -108,6 +108,9 @@ class Station:
             window = Window(self._plan.prefetch, None)
             consuming = await link.connection("consume")
             self._intake = await Intake.open(consuming, shape=window, on_lost=self._fail)
+            # What waits behind a retry goes in one word with it once that is confirmed, within milliseconds;
+            # acks one by one cost the broker more than all the rest.
+            self._intake.receipts.patience = max(1, self._plan.prefetch * 3 // 4)
             self._settler.intake = self._intake
             work = self._work_one_by_one if isinstance(self._handler, Handler) else self._work_in_batches
             slots = min(self._plan.concurrency, self._plan.prefetch)
