@@ -55,7 +55,7 @@ class Judging:
 
 
 class Judge:
-    """Of one passage. `active` says whether it still takes letters, `on_settled` is told of confirms."""
+    """Of one passage. `active` says whether it still takes letters."""
 
     def __init__(
         self,

@@ -207,7 +207,8 @@ class Passage:
 
     def _patience_s(self) -> float | None:
         """A passage that waits for letters does not look at the clock: there may be hundreds of them."""
-        if self._budget is not None or self.under_way or self._waiting or self._intakes.ripe:
+        # A decision that is still to come publishes later, and its confirm must be missed in time.
+        if self._budget is not None or self._busy or self._intakes.ripe:
             return TICK_S
         if self._deadline is None:
             return None

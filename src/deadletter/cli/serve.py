@@ -18,6 +18,7 @@ from deadletter import config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
 from deadletter.config.settings import Mode, Settings, Watch
+from deadletter.core import names
 from deadletter.core.alerting import Notice, Severity
 from deadletter.desk import server
 from deadletter.desk.access import Access
@@ -45,6 +46,8 @@ LAST_WORDS_S: Final = 3.0
 def run(*, file: Path | None, options: Mapping[str, object], watch: Sequence[str]) -> Exit:
     def load() -> Settings:
         settings = config.load(config=file, options=options)
+        if ours := [one for one in watch if not one or names.is_ours(one)]:
+            raise UsageError(f"--watch: expected queues of yours, got {', '.join(map(repr, ours))}")
         more = tuple(Watch(dlq=one, vhost=settings.broker.vhost, mode=Mode.CONSUME) for one in watch)
         settings = replace(settings, watches=(*more, *settings.watches))
         if not settings.watches:
