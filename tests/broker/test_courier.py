@@ -13,6 +13,7 @@ from tests.brokers import Vhost, call
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
+from deadletter.broker import intake
 from deadletter.broker.courier import (
     Bounds,
     Courier,
@@ -262,6 +263,34 @@ def test_a_limit_holds_while_one_intake_follows_the_other(vhost: Vhost, kind: st
     beyond = [p for p in left if int(p.body) >= limit]
     assert len(beyond) == 4000 - limit
     assert not any(p.redelivered for p in beyond), "a letter beyond the limit was taken and put back"
+
+
+@pytest.mark.parametrize("quiet_s", [0.001, None], ids=["impatient", "without waiting"])
+def test_letters_a_queue_sends_late_are_not_lost_sight_of(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch, quiet_s: float | None
+) -> None:
+    """A quorum queue sends what an ack made room for after the cancel, or not before the channel closes.
+
+    Waiting for it keeps the order; without waiting the order is lost, but never a letter's ack.
+    """
+    postbox.declare(vhost.url, "source", "target", kind="quorum")
+    bodies = [b"%d" % n for n in range(4000)]
+    postbox.fill(vhost.url, "source", bodies, dead=False)
+    if quiet_s is not None:
+        monkeypatch.setattr(intake, "QUIET_S", quiet_s)
+    else:
+        monkeypatch.setattr(intake.Intake, "_full_or_quiet", _at_once)
+    tally = go(vhost, lambda x: TO_TARGET if int(x.body) % 2 else Leave(), bounds=Bounds(count=2500))
+    assert (tally.moved + tally.left, tally.ended) == (2500, Ended.COMPLETE)
+    gone = postbox.drain(vhost.url, "target", expect=tally.moved)
+    left = postbox.drain(vhost.url, "source", expect=4000 - tally.moved)
+    assert Counter(p.body for p in gone + left) == Counter(bodies)
+    if quiet_s is not None:
+        assert all(int(p.body) < 2500 for p in gone)
+
+
+async def _at_once(_self: intake.Intake) -> None:
+    return
 
 
 def test_letters_that_come_later_are_not_chased(vhost: Vhost) -> None:

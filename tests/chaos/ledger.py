@@ -7,8 +7,10 @@ with `redelivered`. All others are **ours**: a crash between the confirm and the
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deadletter.amqp.channel import Delivery
@@ -21,6 +23,12 @@ def failures_of(body: bytes) -> int:
     """How often a letter fails: most never, some once or twice, one in fifty always. By its body alone."""
     share = zlib.crc32(body) % 100
     return 0 if share < 60 else 1 if share < 85 else 2 if share < 98 else 1000
+
+
+def _deaths(headers: Mapping[str, object]) -> str:
+    told = headers.get(names.X_DEATH)
+    entries = told if isinstance(told, list) else []
+    return ",".join(f"{e.get('queue')}:{e.get('reason')}:{e.get('count')}@{e.get('time')}" for e in entries)
 
 
 @dataclass(slots=True)
@@ -38,6 +46,8 @@ class Ledger:
     parked: dict[bytes, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """By body: the causes."""
     parked_ids: dict[bytes, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    diary: dict[bytes, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """By body: each time it came to its handler, in short. What explains a double afterwards."""
 
     def deliver(self, delivery: Delivery) -> bool:
         """A letter came to its handler; whether it is handled well."""
@@ -45,6 +55,8 @@ class Ledger:
         headers = message.view(delivery.message.properties).headers or {}
         attempt = headers.get(names.ATTEMPT, 0)
         assert isinstance(attempt, int)
+        came = f"{time.time():.3f} attempt {attempt} id {headers.get(names.ID)} {_deaths(headers)}"
+        self.diary[body].append(came + (" redelivered" if delivery.redelivered else ""))
         if delivery.redelivered:
             self.redelivered.add(body)
         if attempt < failures_of(body):
@@ -99,6 +111,9 @@ class Ledger:
     def _ids(self, body: bytes) -> Counter[str]:
         return self.handled.get(body, Counter()) + self.parked_ids.get(body, Counter())
 
+    def _life(self, body: bytes) -> str:
+        return f"{sorted(self._ids(body).items())}; " + "; ".join(self.diary[body])
+
     def told(self) -> list[str]:
         publishers, brokers, ours = self.doubles()
         causes: Counter[str] = Counter()
@@ -112,6 +127,7 @@ class Ledger:
             f"doubles, ours            {sum(ours.values()):>8,}   of {len(ours):,} letters",
             f"doubles, delivered again {sum(brokers.values()):>8,}   the application's ack was lost",
             f"doubles, published twice {sum(publishers.values()):>8,}   the publisher's confirm was lost",
+            f"under several ids        {len(self.ids_differ()):>8,}   of the doubles that are ours",
         ]
         for body, more in list(ours.items())[:SHOWN]:
             ids = sorted(self._ids(body).items())
@@ -119,6 +135,8 @@ class Ledger:
         if len(ours) > SHOWN:
             lines.append(f"  … and {len(ours) - SHOWN} more")
         lines += [f"  LOST {body.decode()}" for body in sorted(self.lost)[:SHOWN]]
+        differing = list(self.ids_differ().items())[:SHOWN]
+        lines += [f"  UNDER SEVERAL IDS {body.decode()}: {self._life(body)}" for body, _ in differing]
         strange = list(self.strangers().items())[:SHOWN]
         lines += [f"  PARKED {body.decode()}: {dict(why)}" for body, why in strange]
         return lines

@@ -114,4 +114,23 @@ def test_sealed_receipts_remember_the_number_alone() -> None:
     assert len(receipts.due(at_once=True)) == 3
     assert receipts.seal()
     assert (receipts.held, receipts.unacked, receipts.unsettled) == (2, 2, 0)
-    assert not receipts.seal()
+
+
+def test_what_comes_after_the_seal_is_acked_by_itself() -> None:
+    receipts = Receipts(patience=10)
+    for tag in range(1, 4):
+        receipts.take(tag)
+    receipts.hold(1)
+    receipts.confirm(2)
+    receipts.hold(3)
+    assert receipts.due(at_once=True) == [Ack(2, multiple=False)]
+    assert receipts.seal()
+    receipts.take(4)
+    receipts.take(5)
+    assert (receipts.held, receipts.unsettled) == (2, 2)
+    receipts.confirm(4)
+    receipts.hold(5)
+    assert not receipts.seal(), "confirmed, but not acked"
+    assert receipts.due(at_once=True) == [Ack(4, multiple=False)], "never a multiple across 1 and 3"
+    assert receipts.seal()
+    assert (receipts.held, receipts.unacked, receipts.unsettled) == (3, 3, 0)

@@ -38,6 +38,8 @@ LINGER_S: Final = 0.3
 it has not passed on when the channel closes are forgotten, and the letters come back although they were
 acked (seen on 3.10: 40 of 2,571). Nothing in AMQP tells when they are through."""
 QUIET_S: Final = 0.05
+LATE_S: Final = 2.0
+"""How long letters are waited for that a queue has and does not send."""
 BACK_S: Final = 2.0
 BACK_PAUSE_S: Final = 0.05
 HOLDING_S: Final = 5
@@ -80,9 +82,11 @@ class Intake:
     """Made with `open`; takes letters until it is retired; holds what is not acked until it gives back."""
 
     __slots__ = (
+        "_budget",
         "_consumer",
         "_most_acks",
         "_quiet_at",
+        "_source",
         "channel",
         "highest_count",
         "prefetch",
@@ -97,6 +101,8 @@ class Intake:
         self.highest_count = 0
         """The highest delivery count among the letters it saw."""
         self.shape = shape
+        self._source = ""
+        self._budget: int | None = None
         self._most_acks: int | None = None
         self._consumer: str | None = None
         self._quiet_at = 0.0
@@ -118,6 +124,7 @@ class Intake:
         self, source: str, on_delivery: Callable[[Intake, Delivery], None], *, budget: int | None
     ) -> None:
         """Take letters, at most `budget` of them."""
+        self._source, self._budget = source, budget
         if budget is not None:
             if budget < self.prefetch:
                 self.prefetch = max(1, budget)
@@ -137,6 +144,11 @@ class Intake:
             return True
         # At most half the window: the other half must be enough to keep letters coming.
         return self.receipts.held >= max(1, min(self.shape.held_max, self.prefetch // 2))
+
+    @property
+    def spent(self) -> bool:
+        """Whether it took all it was allowed to."""
+        return self._budget is not None and self.receipts.seen >= self._budget
 
     @property
     def retired(self) -> bool:
@@ -160,12 +172,22 @@ class Intake:
             self._most_acks = None
 
     async def _full_or_quiet(self) -> None:
-        """Until what the last acks made room for is here. A quorum queue sends it late, even after it has
-        answered a cancel (seen on 3.10.8), and then nobody would look at it in this passage."""
-        seen = -1
-        while seen != self.receipts.seen and self.receipts.unacked < self.prefetch:
+        """Until what the last acks made room for is here. A quorum queue sends it late: a cancel may overtake
+        it, and then the letters come after the answer or, held by a consumer that is no more, not before
+        the channel closes (both seen on 3.10.8). Nobody would look at them in this passage."""
+        seen, quiet_s = -1, 0.0
+        while self.receipts.unacked < self.prefetch and quiet_s < LATE_S:
+            if seen == self.receipts.seen and not await self._more_to_come():
+                return
+            quiet_s = quiet_s + QUIET_S if seen == self.receipts.seen else 0.0
             seen = self.receipts.seen
             await asyncio.sleep(QUIET_S)
+
+    async def _more_to_come(self) -> bool:
+        try:
+            return (await self.channel.declare_queue(self._source, passive=True)).message_count > 0
+        except WireError:
+            return False  # the channel says why to whoever made it
 
     def settle(self, *, at_once: bool) -> int:
         """Ack what may be acked now, `at_once` also singly; returns how many letters that were."""

@@ -72,7 +72,7 @@ class Intakes:
         present = self.present
         if present.retired:
             pass  # the budget is spent; to replace it again would freeze its acks for good
-        elif present.done and calm:
+        elif (present.done or self._runs_short(present)) and calm:
             self._taking.resume_reading()  # else the broker's answers would not be heard
             await self._replace(present)
         elif present.receipts.held and self._next is None:
@@ -84,6 +84,13 @@ class Intakes:
             elif earlier.receipts.seal():
                 self._row.remove(earlier)
                 self._holding.append(earlier)
+
+    def reopen(self, intake: Intake) -> None:
+        """A letter came to one that has retired: a quorum queue may send it long after it answered the
+        cancel. Its ack must not be forgotten, or the letter would be in both places."""
+        if intake in self._holding:
+            self._holding.remove(intake)
+            self._row.insert(0, intake)
 
     async def retire(self) -> None:
         """Take no more."""
@@ -145,6 +152,10 @@ class Intakes:
     # -- one after the other -----------------------------------------------------------------------------
     def _left_over(self, promised: int = 0) -> int | None:
         return None if self._budget is None else self._budget - self._seen() - promised
+
+    def _runs_short(self, present: Intake) -> bool:
+        """Whether the present one may take no more, and letters promised to another did not come."""
+        return present.spent and (left := self._left_over()) is not None and left > 0
 
     def _window(self, last: Intake | None) -> Window:
         singly = self._one_by_one - self._seen()

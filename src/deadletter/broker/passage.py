@@ -245,9 +245,11 @@ class Passage:
     # -- letters in --------------------------------------------------------------------------------------
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
         intake.receipts.take(delivery.tag)
-        if self._closing or self._error is not None or intake.receipts.sealed:
+        if self._closing or self._error is not None or self.seen == self._budget:
             return  # unsettled: it is given back
         self.seen += 1
+        if intake.retired:
+            self._intakes.reopen(intake)
         if self._asleep:
             self._wake.set()
         if self._pace is None:

@@ -36,17 +36,12 @@ class Receipts:
     @property
     def held(self) -> int:
         """How many stay in the source until the channel gives them back."""
-        return self._sealed or len(self._held)
+        return self._sealed + len(self._held)
 
     @property
     def ripe(self) -> bool:
         """Whether letters are confirmed and not acked."""
         return bool(self._confirmed)
-
-    @property
-    def sealed(self) -> bool:
-        """Whether it is only a number any more: what comes now can only be given back."""
-        return self._sealed > 0
 
     @property
     def unsettled(self) -> int:
@@ -58,16 +53,17 @@ class Receipts:
         return self.seen - self.acked
 
     def seal(self) -> bool:
-        """No delivery will come any more: if all are settled, only the number of held ones is remembered.
+        """No delivery should come any more: if all are settled, only the number of held ones is remembered.
 
-        A million letters that are left are then a few numbers, not a million of them.
+        A million letters that are left are then a few numbers, not a million of them. A delivery that comes
+        all the same is settled by a single ack: there is no `multiple` across what is held.
         """
-        if not self._sealed and not self.unsettled and not self._confirmed:
-            self._sealed = len(self._held)
-            self._held.clear()
-            self._single.clear()
-            return True
-        return False
+        if self.unsettled or self._confirmed:
+            return False
+        self._sealed += len(self._held)
+        self._held.clear()
+        self._single.clear()
+        return True
 
     def take(self, tag: int) -> None:
         """A delivery came."""
