@@ -32,6 +32,7 @@ lint: setup
 
 types: setup
 	@$(BIN)/mypy
+	@$(BIN)/basedpyright
 
 imports: setup
 	@$(BIN)/lint-imports --no-cache >.cache-imports 2>&1 || { cat .cache-imports; rm -f .cache-imports; exit 1; }; rm -f .cache-imports

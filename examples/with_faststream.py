@@ -25,7 +25,7 @@ from deadletter.consumer.events import Event, Fate, Handled
 from deadletter.consumer.outcomes import park
 
 QUEUE = "shop.orders"
-POLICIES = {policy.name: policy for policy in AckPolicy}
+POLICIES = {policy.name: policy for policy in (AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR)}
 
 
 class Order(BaseModel):

@@ -27,10 +27,10 @@ from deadletter.adapters.faststream import with_retries
 from deadletter.adapters.judging import Judge, Parcel
 from deadletter.adapters.packing import Packed, pack
 from deadletter.adapters.reading import letter_of
-from deadletter.adapters.terms import agree
+from deadletter.adapters.terms import LayoutName, agree
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.events import Event, Fate, Handled
-from deadletter.consumer.outcomes import Park, RetryLater, retry
+from deadletter.consumer.outcomes import RetryLater, retry
 from deadletter.core.letter import Letter
 from deadletter.core.message import View, view
 from deadletter.core.table import Value
@@ -190,43 +190,6 @@ def test_pika_leaves_alone_what_the_callback_settled(vhost: Vhost) -> None:
     assert [depth(vhost.url, queue) for queue in (QUEUE, f"{QUEUE}__retry.1", DLQ)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("layout", "aside"), [("loop", f"{QUEUE}.dlq"), ("return", "deadletter.parked"), ("ladder", DLQ)]
-)
-async def test_every_layout(layout: Any, aside: str, vhost: Vhost) -> None:
-    """In `return` nobody releases here: the letter is due, and waits for `dlq serve`."""
-    tries: list[bytes] = []
-
-    @with_aio_pika.retrying(vhost.url, queue=QUEUE, layout=layout, retries=2, backoff=fixed(0.3))
-    async def on_message(message: AbstractIncomingMessage) -> None:
-        tries.append(message.body)
-        if message.body == b"never":
-            raise Park("no")
-        raise TimeoutError("not now")
-
-    await on_message.prepare(api=vhost.api)
-    await asyncio.to_thread(fill, vhost.url, QUEUE, [b"later", b"never"], dead=False)
-    async with await aio_pika.connect(vhost.url) as connection:
-        channel = await connection.channel()
-        await (await channel.get_queue(QUEUE)).consume(on_message)
-        expected = 1 if layout == "return" else 2
-        await until(lambda: depth(vhost.url, aside) == expected)
-    await on_message.close()
-    if layout == "return":
-        (due,) = await asyncio.to_thread(drain, vhost.url, "deadletter.due", expect=1)
-        assert (due.body, due.headers["deadletter-attempt"]) == (b"later", 1)
-        assert due.headers["deadletter-origin-queue"] == QUEUE
-    else:
-        assert tries.count(b"later") == 3
-    assert tries.count(b"never") == 1
-    causes = {
-        post.body: post.headers["deadletter-cause"]
-        for post in await asyncio.to_thread(drain, vhost.url, aside)
-    }
-    assert causes[b"never"] == "handler"
-    assert layout == "return" or causes[b"later"] == "retries-exhausted"
-
-
 # -- refusals, and what needs no broker ----------------------------------------------------------------------
 @pytest.mark.parametrize("policy", [AckPolicy.ACK, AckPolicy.ACK_FIRST])
 async def test_faststream_refuses_what_could_lose_a_message(policy: AckPolicy) -> None:
@@ -245,13 +208,37 @@ def test_the_layout_must_be_named() -> None:
         agree(queue=QUEUE, layout="auto")  # type: ignore[arg-type]
 
 
-def test_a_ladder_with_too_few_rungs_is_refused() -> None:
-    with pytest.raises(UsageError, match="as many rungs as the queue has retries"):
-        agree(queue=QUEUE, retries=1, on={ValueError: retry(fixed(1), retries=2)})
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [
+        ("ladder", "as many rungs as the queue has retries"),
+        ("native", "the broker itself ends the retries of a queue"),
+    ],
+)
+def test_more_retries_for_an_error_than_the_layout_has_are_refused(layout: LayoutName, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        agree(QUEUE, layout=layout, retries=1, on={ValueError: retry(fixed(1), retries=2)})
+
+
+@pytest.mark.parametrize(
+    ("layout", "delay_ms"), [("ladder", 1000), ("loop", 1000), ("native", 1000), ("external", None)]
+)
+def test_a_retry_is_told_with_the_delay_it_has(layout: LayoutName, delay_ms: int | None) -> None:
+    """In `external` nobody here knows how long it waits."""
+    judge = Judge(agree(QUEUE, layout=layout, backoff=fixed(1)))
+    assert judge.after(redelivered(), ValueError("again"), 0).fact.delay_ms == delay_ms
 
 
 def redelivered(**headers: Value) -> Letter:
-    return letter_of(QUEUE, View(headers=headers), b"body", exchange="", routing_key=QUEUE, redelivered=True)
+    return letter_of(
+        QUEUE,
+        View(headers=headers),
+        b"body",
+        exchange="",
+        routing_key=QUEUE,
+        redelivered=True,
+        circling=False,
+    )
 
 
 def test_what_kills_its_consumer_is_put_aside() -> None:
@@ -302,8 +289,27 @@ def test_large_headers_cost_the_stack_first_and_then_travel_wrapped() -> None:
 
 def test_a_header_our_codec_cannot_write_is_kept_as_text() -> None:
     odd: Any = {"odd": Decimal("-1.5"), "good": 1}
-    letter = letter_of(QUEUE, View(headers=odd), b"", exchange="", routing_key="", redelivered=False)
+    letter = letter_of(
+        QUEUE, View(headers=odd), b"", exchange="", routing_key="", redelivered=False, circling=False
+    )
     assert letter.headers == {"odd": "Decimal('-1.5')", "good": 1}
+
+
+@pytest.mark.parametrize(("circling", "ids"), [(True, 1), (False, 3)])
+def test_where_the_broker_sends_it_round_its_id_stays(circling: bool, ids: int) -> None:
+    def came(trip: int) -> str:
+        deaths: Any = {"x-death": [{"queue": QUEUE, "reason": "rejected", "count": trip}]} if trip else {}
+        return letter_of(
+            QUEUE,
+            View(headers={"tenant": "t", **deaths}),
+            b"body",
+            exchange="",
+            routing_key=QUEUE,
+            redelivered=False,
+            circling=circling,
+        ).id
+
+    assert len({came(trip) for trip in range(3)}) == ids
 
 
 async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from pathlib import Path
 
 import pika
 import pytest
 from tests import postbox
 from tests.brokers import Vhost
+from tests.consuming import depth, until
 
 from deadletter.consumer.app import Consumer, DepthAlert
 from deadletter.consumer.backoffs import fixed
@@ -24,25 +20,6 @@ from deadletter.consumer.idempotency import MemoryIds
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import BatchFailed, RetryLater, park
 from deadletter.core import names
-
-DEADLY = """
-import asyncio, os, sys
-from deadletter.consumer.app import Consumer
-from deadletter.consumer.backoffs import fixed
-
-url, api, layout, log = sys.argv[1:5]
-app = Consumer(url, api=api, grace=20)
-
-@app.queue("orders", layout=layout, retries=2, backoff=fixed(1), deliveries=4, concurrency=5)
-async def handle(body: bytes) -> None:
-    with open(log, "ab", buffering=0) as file:
-        file.write(body + b"\\n")
-    await asyncio.sleep(0.01)
-    if body == b"poison":
-        os._exit(9)
-
-app.run()
-"""
 
 
 @asynccontextmanager
@@ -65,13 +42,6 @@ async def serving(app: Consumer) -> AsyncIterator[list[Handled]]:
         await asyncio.wait_for(task, 60)
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
-        await asyncio.sleep(0.02)
-
-
 async def fill(
     vhost: Vhost,
     queue: str,
@@ -90,53 +60,6 @@ async def fill(
                 channel.basic_publish("", queue, body, properties, mandatory=True)
 
     await asyncio.to_thread(work)
-
-
-async def depth(vhost: Vhost, queue: str) -> int:
-    return await asyncio.to_thread(postbox.depth, vhost.url, queue)
-
-
-# -- dying ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("kind", "layout", "aside"),
-    [
-        ("classic", "ladder", "orders__dlq"),
-        ("quorum", "ladder", "orders__dlq"),
-        ("quorum", "loop", "orders.dlq"),
-    ],
-)
-def test_one_message_that_kills_is_put_aside_and_takes_no_neighbour(
-    vhost: Vhost, tmp_path: Path, kind: str, layout: str, aside: str
-) -> None:
-    postbox.declare(vhost.url, "orders", kind=kind)
-    good = [b"good%d" % n for n in range(30)]
-    postbox.fill(vhost.url, "orders", [*good[:10], b"poison", *good[10:]], dead=False)
-    log = tmp_path / "handled"
-    log.touch()
-    deaths = 0
-    for _ in range(12):
-        running = subprocess.Popen([sys.executable, "-c", DEADLY, vhost.url, vhost.api, layout, str(log)])
-        try:
-            while running.poll() is None:
-                if vhost.depth(aside) and set(log.read_bytes().split()) >= set(good):
-                    running.send_signal(signal.SIGTERM)
-                    assert running.wait(60) == 0
-                time.sleep(0.1)
-        finally:
-            running.kill()
-            running.wait()
-        if running.returncode == 0:
-            break
-        assert running.returncode == 9
-        deaths += 1
-    assert deaths == 4
-    parked = postbox.drain(vhost.url, aside, expect=1)
-    assert [post.body for post in parked] == [b"poison"]
-    assert parked[0].headers[names.CAUSE] == "killed-its-consumer"
-    assert postbox.drain(vhost.url, "orders") == []
-    handled = Counter(log.read_bytes().split())
-    assert set(handled) == {*good, b"poison"}
-    assert handled[b"poison"] == 4
 
 
 # -- ending --------------------------------------------------------------------------------------------------

@@ -1,187 +1,52 @@
 """What a handler ends with, and what is then on the broker: each outcome, in every layout.
 
 The consumer declares the queue and its layout itself; `external` finds a queue that dies into `orders.dlq`.
+What the world does to them is in `test_consumer_lines`, `_gone` and `_kills`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
-import pika
 import pytest
 from tests import postbox
 from tests.brokers import Vhost
-from tests.serving import served
+from tests.consuming import (
+    ASIDE,
+    CLOCKS_S,
+    DELAY_S,
+    assert_intact,
+    assert_rejected,
+    assert_told,
+    consumer,
+    declare_orders,
+    depth,
+    each,
+    each_publishing,
+    has_native,
+    nothing_left,
+    on_this_broker,
+    post,
+    serving,
+    taken,
+    until,
+)
 
-from deadletter import Consumer, Message, Park, RetryLater, fixed, park
-from deadletter.amqp.address import Address, parse_addresses
-from deadletter.broker.plug import Plug
+from deadletter import Consumer, Message, Park, fixed, park
 from deadletter.broker.private import PrivateBroker
 from deadletter.consumer.desk import LayoutName
-from deadletter.consumer.events import Event, Handled, Lost
+from deadletter.consumer.events import Fate
 from deadletter.core import names
 from deadletter.errors import UsageError
-
-ASIDE = {
-    "return": names.PARKED,
-    "ladder": "orders__dlq",
-    "loop": "orders.dlq",
-    "native": "orders.dlq",
-    "external": "orders.dlq",
-}
-"""Where a letter is put aside."""
-PUBLISHING: tuple[LayoutName, ...] = ("return", "ladder", "loop", "native")
-"""Layouts in which we put letters aside ourselves, with what we know."""
-ALL: tuple[LayoutName, ...] = (*PUBLISHING, "external")
-DELAY_S = 0.5
-CLOCKS_S = 0.005
-"""RabbitMQ counts whole milliseconds on a clock of its own."""
-HEADERS: dict[str, object] = {"tenant": "acme", "trace": "00-4bf92f-01"}
 
 
 @pytest.fixture
 def layout(request: pytest.FixtureRequest, broker: PrivateBroker) -> LayoutName:
-    wanted: LayoutName = request.param
-    if wanted == "native" and not has_native(broker):
-        pytest.skip("this broker has no native retries; that the layout is refused there has its own test")
-    return wanted
-
-
-def has_native(broker: PrivateBroker) -> bool:
-    return tuple(int(part) for part in broker.version.split(".")[:3]) >= (4, 3, 1)
-
-
-each_publishing = pytest.mark.parametrize("layout", PUBLISHING, indirect=True)
-each = pytest.mark.parametrize("layout", ALL, indirect=True)
-
-
-def declare_orders(vhost: Vhost, layout: str) -> None:
-    """As the application does it: with a dead-letter queue where the layout expects one, else plain."""
-    if layout != "external":
-        postbox.declare(vhost.url, "orders", kind="quorum")
-        return
-    postbox.declare(vhost.url, "orders.dlq", kind="quorum")
-    dead = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "orders.dlq"}
-    postbox.declare(vhost.url, "orders", kind="quorum", **dead)
-
-
-def consumer(vhost: Vhost, layout: str, url: str | None = None) -> Consumer:
-    if layout == "external":
-        declare_orders(vhost, layout)
-    return Consumer(url or vhost.url, api=vhost.api, service="shop", release="1.2.3")
-
-
-class Heard:
-    """What the consumer told."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    @property
-    def handled(self) -> list[Handled]:
-        return [event for event in self.events if isinstance(event, Handled)]
-
-    @property
-    def lost(self) -> list[Lost]:
-        return [event for event in self.events if isinstance(event, Lost)]
-
-
-@asynccontextmanager
-async def serving(app: Consumer) -> AsyncIterator[Heard]:
-    """The consumer runs within; whatever ended it is raised."""
-    heard = Heard()
-    app.listen(heard.events.append)
-    task = asyncio.create_task(app.serve())
-    await asyncio.sleep(0)
-    assert app.ready is not None
-    ready = asyncio.create_task(app.ready.wait())
-    await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
-    ready.cancel()
-    if task.done():
-        task.result()
-    try:
-        yield heard
-    finally:
-        app.stop()
-        await asyncio.wait_for(task, 60)
-
-
-async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
-        await asyncio.sleep(0.02)
-
-
-async def post(vhost: Vhost, *bodies: bytes) -> None:
-    """Confirmed and mandatory; whoever consumes the queue may have them at once."""
-
-    def work() -> None:
-        properties = pika.BasicProperties(
-            delivery_mode=2, content_type="application/json", message_id="m-1", headers=HEADERS
-        )
-        with closing(pika.BlockingConnection(pika.URLParameters(vhost.url))) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            for body in bodies:
-                channel.basic_publish("", "orders", body, properties, mandatory=True)
-
-    await asyncio.to_thread(work)
-
-
-async def depth(vhost: Vhost, queue: str) -> int:
-    return await asyncio.to_thread(postbox.depth, vhost.url, queue)
-
-
-async def taken(vhost: Vhost, queue: str, count: int) -> list[postbox.Post]:
-    """Exactly so many are in a queue, and nothing waits for its turn behind them."""
-    found = await asyncio.to_thread(postbox.drain, vhost.url, queue, expect=count)
-    assert len(found) == count
-    return found
-
-
-async def nothing_left(vhost: Vhost, *but: str) -> None:
-    """After the consumer has ended: every queue of the vhost but these is empty."""
-    for queue in [found["name"] for found in await asyncio.to_thread(vhost.list, "queues")]:
-        if queue not in but:
-            assert await depth(vhost, queue) == 0, queue
-
-
-def assert_intact(letter: postbox.Post, body: bytes) -> None:
-    assert letter.body == body
-    assert letter.properties.content_type == "application/json"
-    assert letter.properties.message_id == "m-1"
-    assert letter.properties.delivery_mode == 2
-    assert HEADERS.items() <= letter.headers.items()
-
-
-def assert_told(letter: postbox.Post, *, cause: str, attempt: int, error: str, said: str) -> None:
-    """Why it failed is on the letter itself."""
-    headers: dict[str, Any] = letter.headers
-    assert headers[names.CAUSE] == cause
-    assert said in headers[names.WHY]
-    assert headers[names.ATTEMPT] == attempt
-    assert headers[names.ORIGIN_QUEUE] == "orders"
-    assert headers[names.ERROR_TYPE] == error
-    assert said in headers[names.ERROR_MESSAGE]
-    assert headers[names.ERROR_STACK]
-    assert headers[names.ERROR_HOST]
-    assert (headers[names.ERROR_SERVICE], headers[names.ERROR_RELEASE]) == ("shop", "1.2.3")
-    assert 0 < headers[names.ERROR_FIRST_AT] <= headers[names.ERROR_AT]
-    assert headers[names.ID]
-
-
-def assert_rejected(letter: postbox.Post, times: int = 1) -> None:
-    """In the layout external the broker alone tells of it."""
-    death = letter.headers[names.X_DEATH][0]
-    assert (death["queue"], death["reason"], death["count"]) == ("orders", "rejected", times)
+    return on_this_broker(request.param, broker)
 
 
 # -- what a handler does -------------------------------------------------------------------------------------
@@ -224,13 +89,13 @@ async def test_transient_comes_back_when_it_was_asked_for(vhost: Vhost, layout: 
     assert all(delay_s >= DELAY_S - CLOCKS_S for delay_s in delays_s)
     assert all(delay_s < 10 * DELAY_S for delay_s in delays_s)
     assert [event.delay_ms for event in heard.handled] == [500, 500, None]
-    if layout in ("return", "ladder"):  # rejected, a letter stays as it was, and has no id of ours
-        assert len(ids) == 1
+    assert len(ids) == 1  # whether it carries one, or the broker sends it round and it is derived
     await nothing_left(vhost)
 
 
 async def test_transient_goes_where_the_application_leads_it(vhost: Vhost) -> None:
-    """`external`: here into a loop of the application's own."""
+    """`external`: here into a loop of the application's own. The broker takes things off a letter that dies,
+    and it is the same letter all the same."""
     postbox.declare(
         vhost.url,
         "orders.wait",
@@ -243,17 +108,21 @@ async def test_transient_goes_where_the_application_leads_it(vhost: Vhost) -> No
     postbox.declare(vhost.url, "orders", kind="quorum", **dead)
     app = Consumer(vhost.url, api=vhost.api)
     rejected: list[int] = []
+    ids: set[str] = set()
 
     @app.queue("orders", layout="external", deliveries=2)
     async def handle(message: Message) -> None:
         rejected.append(sum(death.count for death in message.deaths if death.reason == "rejected"))
+        ids.add(message.id)
         if len(rejected) < 4:
             raise ConnectionError("the warehouse does not answer")
 
     async with serving(app) as heard:
-        await post(vhost, b"{}")
+        copies: dict[str, object] = {"CC": ["nowhere"]}
+        await post(vhost, b"{}", headers=copies, expiration="60000", user_id="guest")
         await until(lambda: len(heard.handled) == 4, "the fourth try")
     assert rejected == [0, 1, 2, 3]
+    assert len(ids) == 1
     await nothing_left(vhost)
 
 
@@ -290,11 +159,13 @@ async def test_permanent_is_put_aside_at_once(vhost: Vhost, layout: LayoutName) 
 async def test_exhausted_is_put_aside_after_so_many_retries(vhost: Vhost, layout: LayoutName) -> None:
     app = consumer(vhost, layout)
     attempts: dict[bytes, list[int]] = {}
+    ids: dict[bytes, set[str]] = {}
     bodies = [b"%d" % n for n in range(5)]
 
     @app.queue("orders", layout=layout, retries=2, backoff=fixed(DELAY_S))
     async def handle(body: bytes, message: Message) -> None:
         attempts.setdefault(body, []).append(message.attempt)
+        ids.setdefault(body, set()).add(message.id)
         raise ConnectionError("the warehouse does not answer")
 
     async with serving(app):
@@ -308,6 +179,7 @@ async def test_exhausted_is_put_aside_after_so_many_retries(vhost: Vhost, layout
             assert_rejected(letter)
             continue
         assert attempts[body] == [0, 1, 2]
+        assert ids[body] == {letter.headers[names.ID]}
         assert_told(
             letter,
             cause="retries-exhausted",
@@ -375,224 +247,30 @@ async def test_a_handler_that_takes_too_long_has_failed(vhost: Vhost, layout: La
     await nothing_left(vhost)
 
 
-# -- what the world does -------------------------------------------------------------------------------------
-class CutBefore(Plug):
-    """Cuts the line once, when it is about to carry this method: nothing of it reaches the broker.
-
-    `holding_s`: what it carries is kept back for so long before that, while other lines work on.
-    """
-
-    def __init__(self, address: Address, method: bytes, *, holding_s: float = 0.0) -> None:
-        super().__init__(address)
-        self._method: bytes | None = method
-        self._holding_s = holding_s
-
-    async def _pump(self, direction: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        if direction == "heard":
-            await super()._pump(direction, source, sink)
-            return
-        try:
-            while data := await source.read(65536):
-                if self._method is not None and self._method in data:
-                    self._method = None
-                    await asyncio.sleep(self._holding_s)
-                    self.cut()
-                    return
-                sink.write(data)
-                await sink.drain()
-        except ConnectionError:
-            pass
-        self._lines.discard(sink)
-        sink.close()
-
-
-PUBLISH = b"\x00\x3c\x00\x28"
-ACK = b"\x00\x3c\x00\x50"
-REJECT = b"\x00\x3c\x00\x5a"
-
-
-@pytest.mark.parametrize("layout", ["return", "ladder"], indirect=True)
-async def test_the_line_is_lost_between_a_retry_and_its_ack(vhost: Vhost, layout: LayoutName) -> None:
-    async with CutBefore(parse_addresses(vhost.url)[0], ACK) as plug:
-        app = consumer(vhost, layout, through(vhost, plug))
-        seen: list[tuple[int, str]] = []
-
-        @app.queue("orders", layout=layout, retries=3, backoff=fixed(DELAY_S))
-        async def handle(message: Message) -> None:
-            seen.append((message.attempt, message.id))
-            if message.attempt == 0:
-                raise ConnectionError("the warehouse does not answer")
-
-        async with serving(app):
-            await post(vhost, b"{}")
-            await until(lambda: len(seen) == 4, "both copies")
-            await asyncio.sleep(0.2)
-    assert plug.cuts == 1
-    # the publish had arrived, the ack had not: a copy more, and both say that they are the same letter
-    assert sorted(attempt for attempt, _ in seen) == [0, 0, 1, 1]
-    assert len({of for _, of in seen}) == 1
-    await nothing_left(vhost)
-
-
 @each_publishing
-async def test_the_line_is_lost_between_putting_aside_and_its_ack(vhost: Vhost, layout: LayoutName) -> None:
-    async with CutBefore(parse_addresses(vhost.url)[0], ACK) as plug:
-        app = consumer(vhost, layout, through(vhost, plug))
-        seen: list[str] = []
-
-        @app.queue("orders", layout=layout, retries=3, backoff=fixed(DELAY_S))
-        async def handle(message: Message) -> None:
-            seen.append(message.id)
-            raise Park("no such customer")
-
-        async with serving(app):
-            await post(vhost, b"{}")
-            found = await taken(vhost, ASIDE[layout], 2)
-    assert plug.cuts == 1
-    assert len(seen) == 2
-    assert {letter.headers[names.ID] for letter in found} == set(seen)
-    assert len(set(seen)) == 1
-    await nothing_left(vhost)
-
-
-@each_publishing
-async def test_the_line_is_lost_before_a_letter_arrives(vhost: Vhost, layout: LayoutName) -> None:
-    async with CutBefore(parse_addresses(vhost.url)[0], PUBLISH, holding_s=0.5) as plug:
-        app = consumer(vhost, layout, through(vhost, plug))
-        seen: list[str] = []
-
-        @app.queue("orders", layout=layout, retries=3, backoff=fixed(DELAY_S))
-        async def handle(message: Message) -> None:
-            seen.append(message.id)
-            raise Park("no such customer")
-
-        async with serving(app):
-            await post(vhost, b"{}")
-            letter = (await taken(vhost, ASIDE[layout], 1))[0]
-    assert plug.cuts == 1
-    assert len(seen) == 2  # it was not acked while nobody had confirmed its copy
-    assert {letter.headers[names.ID]} == set(seen)
-    await nothing_left(vhost)
-
-
-@pytest.mark.parametrize("layout", ["loop", "native", "external"], indirect=True)
-async def test_the_line_is_lost_before_a_rejection(vhost: Vhost, layout: LayoutName) -> None:
-    async with CutBefore(parse_addresses(vhost.url)[0], REJECT) as plug:
-        app = consumer(vhost, layout, through(vhost, plug))
-        seen: list[str] = []
-
-        @app.queue("orders", layout=layout, retries=5, backoff=fixed(DELAY_S))
-        async def handle(message: Message) -> None:
-            seen.append(message.id)
-            if len(seen) < 3:
-                raise ConnectionError("the warehouse does not answer")
-
-        async with serving(app):
-            await post(vhost, b"{}")
-            await until(lambda: len(seen) == (2 if layout == "external" else 3), "the last try")
-            if layout == "external":
-                assert_rejected((await taken(vhost, "orders.dlq", 1))[0])
-    assert plug.cuts == 1
-    await nothing_left(vhost)
-
-
-def through(vhost: Vhost, plug: Plug) -> str:
-    """The vhost's URL by way of the plug."""
-    target = parse_addresses(vhost.url)[0]
-    return vhost.url.replace(f"{target.host}:{target.port}", f"127.0.0.1:{plug.address.port}")
-
-
-@each
-async def test_a_queue_that_was_deleted_is_waited_for(vhost: Vhost, layout: LayoutName) -> None:
-    app = consumer(vhost, layout)
-    attempts: list[int] = []
-
-    @app.queue("orders", layout=layout, retries=2, backoff=fixed(DELAY_S))
-    async def handle(message: Message) -> None:
-        attempts.append(message.attempt)
-        if message.body == b"bad" and message.attempt == 0:
-            raise ConnectionError("the warehouse does not answer")
-
-    async with serving(app) as heard:
-        await post(vhost, b"good")
-        await until(lambda: attempts == [0], "the first")
-        await asyncio.sleep(0.2)
-        await asyncio.to_thread(vhost.delete, "queues", "orders")
-        await until(lambda: any(event.what == "queue orders" for event in heard.lost), "the news")
-        assert vhost.get("queues", "orders") is None  # deleted is deleted
-        await asyncio.to_thread(declare_orders, vhost, layout)
-        await post(vhost, b"bad")
-        if layout == "external":
-            assert_rejected((await taken(vhost, "orders.dlq", 1))[0])
-        else:  # and what leads back to it is there again too
-            await until(lambda: attempts == [0, 0, 1], "the retry")
-            await asyncio.sleep(0.2)
-    await nothing_left(vhost)
-
-
-@pytest.mark.parametrize(
-    ("layout", "kind", "gone"),
-    [
-        ("return", "queues", "deadletter.delay.500"),
-        ("return", "exchanges", "deadletter.return.orders"),
-        ("ladder", "queues", "orders__retry.2"),
-        ("ladder", "exchanges", "orders__retry_exchange"),
-    ],
-    indirect=["layout"],
-)
-async def test_a_way_to_retry_that_was_deleted_is_mended(
-    vhost: Vhost, layout: LayoutName, kind: str, gone: str
+async def test_a_thread_that_takes_too_long_has_failed_and_is_not_run_beside_itself(
+    vhost: Vhost, layout: LayoutName
 ) -> None:
     app = consumer(vhost, layout)
-    attempts: list[int] = []
+    running: list[int] = []
+    beside: list[int] = []
+    ended = threading.Event()
 
-    @app.queue("orders", layout=layout, retries=2, backoff=fixed(DELAY_S))
-    async def handle(message: Message) -> None:
-        attempts.append(message.attempt)
-        if attempts == [0, 1]:  # once it has been used
-            assert vhost.get(kind, gone) is not None
-            await asyncio.to_thread(vhost.delete, kind, gone)
-        if message.attempt < 2:
-            raise ConnectionError("the warehouse does not answer")
-
-    async with serving(app):
-        await post(vhost, b"{}")
-        await until(lambda: attempts[-1:] == [2], "the third try")
-        await asyncio.sleep(0.2)
-    # a channel that the broker closed gives back what was in hand: such a try may be made twice
-    assert sorted(set(attempts)) == [0, 1, 2]
-    assert kind == "exchanges" or attempts == [0, 1, 2]
-    assert vhost.get(kind, gone) is not None
-    await nothing_left(vhost)
-
-
-@pytest.mark.parametrize(
-    ("layout", "kind"),
-    [
-        ("return", "queues"),
-        ("ladder", "queues"),
-        ("loop", "queues"),
-        ("loop", "exchanges"),
-        ("native", "queues"),
-    ],
-    indirect=["layout"],
-)
-async def test_a_place_to_put_aside_that_was_deleted_is_mended(
-    vhost: Vhost, layout: LayoutName, kind: str
-) -> None:
-    app = consumer(vhost, layout)
-
-    @app.queue("orders", layout=layout, retries=2, backoff=fixed(DELAY_S))
-    async def handle(_: bytes) -> None:
-        raise Park("no such customer")
+    @app.queue("orders", layout=layout, retries=8, backoff=fixed(DELAY_S), timeout=0.2)
+    def handle(message: Message) -> None:
+        beside.extend(running)
+        running.append(message.attempt)
+        if message.attempt == 0:
+            ended.wait(60)
+        running.remove(message.attempt)
 
     async with serving(app) as heard:
-        await asyncio.to_thread(vhost.delete, kind, ASIDE[layout])
-        await post(vhost, b"{}")
-        await until(lambda: bool(heard.handled), "the handler")
-        await until(lambda: vhost.get("queues", ASIDE[layout]) is not None, "the queue")
-        letter = (await taken(vhost, ASIDE[layout], 1))[0]
-    assert letter.headers[names.CAUSE] == "handler"
+        await post(vhost, b"slow")
+        await until(lambda: len(heard.handled) == 2, "the second try")
+        ended.set()
+        await until(lambda: heard.handled[-1].fate is Fate.DONE, "the end")
+    assert beside == []
+    assert all("HandlerTimeout" in event.error for event in heard.handled[:-1])
     await nothing_left(vhost)
 
 
@@ -617,41 +295,7 @@ async def test_acks_behind_a_retry_go_when_it_is_confirmed(
     await nothing_left(vhost, waiting)
 
 
-# -- delays --------------------------------------------------------------------------------------------------
-class Overloaded(Exception): ...
-
-
-@pytest.mark.parametrize("layout", ["return", "ladder"], indirect=True)
-async def test_a_short_delay_does_not_wait_behind_a_long_one(vhost: Vhost, layout: LayoutName) -> None:
-    app = consumer(vhost, layout)
-    failed: dict[bytes, float] = {}
-    back: dict[bytes, float] = {}
-    asked_s = {b"long": 5.0, b"short": 1.0, b"said": 2.0}
-
-    @app.queue("orders", layout=layout, retries=3, backoff=fixed(1), on={Overloaded: fixed(5)})
-    async def handle(body: bytes, message: Message) -> None:
-        if message.attempt:
-            back[body] = time.monotonic()
-            return
-        failed[body] = time.monotonic()
-        kind = body.rstrip(b"0123456789")
-        if kind == b"long":
-            raise Overloaded("come back later")
-        if kind == b"said":
-            raise RetryLater(after=2)
-        raise ConnectionError("the warehouse does not answer")
-
-    async with serving(app):
-        await post(vhost, *(b"%s%d" % (kind, n) for kind in asked_s for n in range(5)))
-        await until(lambda: len(back) == 15, "all of them")
-    order = [body.rstrip(b"0123456789") for body in sorted(back, key=lambda body: back[body])]
-    assert order == [b"short"] * 5 + [b"said"] * 5 + [b"long"] * 5
-    for body, at in back.items():
-        assert at - failed[body] >= asked_s[body.rstrip(b"0123456789")] - CLOCKS_S
-    await nothing_left(vhost)
-
-
-# -- refusals, and company -----------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 async def test_native_is_refused_where_the_broker_would_ignore_it(
     vhost: Vhost, broker: PrivateBroker
 ) -> None:
@@ -666,48 +310,3 @@ async def test_native_is_refused_where_the_broker_would_ignore_it(
         await app.serve()
     assert await asyncio.to_thread(vhost.list, "queues") == []
     assert await asyncio.to_thread(vhost.list, "policies") == []
-
-
-async def test_a_letter_between_the_library_and_the_service(vhost: Vhost, tmp_path: Path) -> None:
-    """`external`: the application rejects, `dlq serve` delays and sends back, and parks what is exhausted."""
-    declare_orders(vhost, "external")
-    settings = """
-[[watches]]
-dlq = "orders.dlq"
-[default_policy]
-retries = 2
-backoff = { kind = "fixed", delays = ["300ms"] }
-[guards.breaker]
-enabled = false
-"""
-    app = Consumer(vhost.url, api=vhost.api)
-    seen: dict[bytes, list[int]] = {b"later": [], b"never": []}
-    headers: dict[bytes, list[dict[str, Any]]] = {b"later": [], b"never": []}
-    ids: dict[bytes, set[str]] = {b"later": set(), b"never": set()}
-
-    @app.queue("orders", layout="external", retries=2)
-    async def handle(body: bytes, message: Message) -> None:
-        seen[body].append(message.attempt)
-        headers[body].append(dict(message.headers))
-        if message.attempt:
-            ids[body].add(message.id)
-        if body == b"never" or message.attempt < 2:
-            raise ConnectionError("the warehouse does not answer")
-
-    async with serving(app):
-        with await asyncio.to_thread(lambda: served(vhost, tmp_path, settings, start=False)) as instances:
-            await asyncio.to_thread(instances[0].start)
-            await post(vhost, b"later", b"never")
-            await until(lambda: seen == {b"later": [0, 1, 2], b"never": [0, 1, 2]}, "all tries")
-            parked = (await taken(vhost, names.PARKED, 1))[0]
-    for body, each_time in headers.items():
-        assert names.ATTEMPT not in each_time[0]
-        assert [found[names.ATTEMPT] for found in each_time[1:]] == [1, 2]
-        assert {found[names.ORIGIN_QUEUE] for found in each_time[1:]} == {"orders"}
-        assert {found[names.ID] for found in each_time[1:]} == ids[body]
-        assert len(ids[body]) == 1
-        assert all(HEADERS.items() <= found.items() for found in each_time)
-    assert_intact(parked, b"never")
-    assert {parked.headers[names.ID]} == ids[b"never"]
-    assert (parked.headers[names.ATTEMPT], parked.headers[names.ORIGIN_QUEUE]) == (2, "orders")
-    await nothing_left(vhost)

@@ -11,6 +11,7 @@ from tests.broker.test_check import die, dlq
 from tests.brokers import Vhost
 
 from deadletter.amqp.address import parse_addresses
+from deadletter.cli.peek import letter_text
 from deadletter.core import looking
 from deadletter.core.looking import LookCost
 from deadletter.core.message import Message, View, encode
@@ -42,6 +43,27 @@ def test_deaths_origin_error_and_body(vhost: Vhost, kind: str) -> None:
     failure = look(vhost).letters[1].letter.failure
     assert failure is not None
     assert (failure.error_type, failure.message) == ("java.lang.Oops", "card declined")
+
+
+def test_a_failure_is_told_with_who_failed(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "dlq")
+    ours = {
+        "deadletter-error-type": "shop.Refused",
+        "deadletter-error-message": "card declined\nask the bank",
+        "deadletter-error-service": "shop",
+        "deadletter-error-release": "1.4.2",
+        "deadletter-error-host": "web-1",
+        "deadletter-error-at": 1_794_700_000_000,
+        "deadletter-error-first-at": 1_794_600_000_000,
+    }
+    postbox.fill(vhost.url, "dlq", [b"{}"], headers=ours, dead=False)
+    text = letter_text(1, look(vhost).letters[0], 100)
+    assert (
+        "   error       shop.Refused: card declined (deadletter)\n"
+        "               ask the bank\n"
+        "   failed      service shop, release 1.4.2, host web-1, at 2026-11-14 23:46:40 UTC, "
+        "first 2026-11-13 20:00:00 UTC\n"
+    ) in text
 
 
 def test_no_more_are_taken_than_are_shown(vhost: Vhost) -> None:

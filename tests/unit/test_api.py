@@ -3,25 +3,69 @@
 from __future__ import annotations
 
 import inspect
+import re
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import deadletter
 from deadletter.broker import courier, private
 
+ROOT = Path(__file__).parents[2]
+LIBRARY = {
+    "deadletter": [name for name in deadletter.__all__ if name != "__version__"],
+    "deadletter.adapters.aio_pika": ["retrying"],
+    "deadletter.adapters.faststream": ["with_retries"],
+    "deadletter.adapters.pika": ["retrying"],
+    "deadletter.broker.memory": ["MemoryBroker", "VirtualClock", "virtual_time"],
+    "deadletter.consumer.events": ["Lost", "Paused", "Ready", "Resumed", "Stopping"],
+    "deadletter.consumer.idempotency": ["Seen", "TransactedIds"],
+    "deadletter.consumer.outcomes": ["HandlerCancelled", "Undecodable"],
+    "deadletter.consumer.statistics": ["LevelStatistics", "QueueStatistics"],
+}
+"""What an application may import, and from where, as the pages say."""
+LEFT_TO_THE_CODE = {"HandlerCancelled", "LevelStatistics", "Seen", "TransactedIds", "Undecodable"}
+"""What few need to name: their docstrings say it."""
+PUBLIC = [(module, name) for module, names in LIBRARY.items() for name in names]
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC)
+def test_the_library(module: str, name: str) -> None:
+    value = getattr(import_module(module), name)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        assert inspect.getdoc(value), "it has no docstring"
+    used = "".join(page.read_text() for page in (ROOT / "tests/typing").glob("*.py"))
+    assert re.search(rf"\b{name}\b", used), "tests/typing does not use it: do the type checkers know it?"
+    pages = "".join(
+        (ROOT / "docs" / page).read_text() for page in ("consumer.md", "testing.md", "adapters.md")
+    )
+    assert name in LEFT_TO_THE_CODE or re.search(rf"\b{name}\b", pages), "no page says what it is"
+
 
 def test_the_package() -> None:
     assert deadletter.__all__ == [
-        "Consumer", "Discard", "Message", "Park", "RetryLater", "__version__", "discard", "exponential",
-        "fixed", "linear", "own", "park", "retry",
+        "BatchFailed", "Consumer", "ConsumerMetrics", "DepthAlert", "Discard", "Event", "Fate", "Handled",
+        "HandlerTimeout", "Ids", "MemoryIds", "Message", "Park", "RetryLater", "StoreIds", "Transaction",
+        "__version__", "discard", "exponential", "fixed", "linear", "log_events", "own", "park", "retry",
     ]  # fmt: skip
     for name in deadletter.__all__:
         assert getattr(deadletter, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
-        deadletter.nothing  # noqa: B018 -- the look itself is what is tested
-    assert list(inspect.signature(deadletter.Consumer.queue).parameters)[:8] == [
-        "self", "name", "layout", "retries", "backoff", "on", "prefetch", "concurrency",
+        deadletter.nothing  # type: ignore[attr-defined]  # noqa: B018 -- the look itself is what is tested
+    consumer = deadletter.Consumer
+    assert [name for name in vars(consumer) if not name.startswith("_")] == [
+        "queue", "batch", "listen", "watch_depth", "statistics", "drain", "run", "serve", "stop",
     ]  # fmt: skip
+    asked = [
+        "layout", "retries", "backoff", "on", "prefetch", "concurrency", "timeout", "deliveries", "budget",
+        "health", "idempotent", "key",
+    ]  # fmt: skip
+    assert list(inspect.signature(consumer).parameters) == [
+        "url", "api", "service", "release", "redact", "health", "grace", "persistence",
+    ]  # fmt: skip
+    assert list(inspect.signature(consumer.queue).parameters) == ["self", "name", *asked]
+    assert list(inspect.signature(consumer.batch).parameters) == ["self", "name", "size", "wait", *asked]
 
 
 def test_the_courier() -> None:

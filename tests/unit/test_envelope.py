@@ -251,6 +251,49 @@ def counted(*others: tuple[bytes, Field], count: int) -> bytes:
     return with_headers(counts[0], *others, counts[1])
 
 
+def test_the_id_of_one_that_circles_is_the_same_after_its_deaths() -> None:
+    """The broker writes down each death and takes an expiration off; RabbitMQ 3 takes a CC off too."""
+    tenant = (b"tenant", oracle.text(b"acme"))
+    first = oracle.properties(
+        headers=oracle.table_bytes([(b"CC", oracle.array([oracle.text(b"q")])), tenant]),
+        expiration=b"5000",
+        user_id=b"shop",
+    )
+    dead = oracle.properties(
+        headers=oracle.table_bytes(
+            [
+                (b"x-first-death-queue", oracle.text(b"orders")),
+                tenant,
+                (b"x-death", oracle.array([death(b"orders")])),
+                (b"x-last-death-reason", oracle.text(b"rejected")),
+                (b"x-delivery-count", oracle.int64(3)),
+            ]
+        ),
+        user_id=b"shop",
+    )
+
+    def circling(properties: bytes, body: bytes = b"body") -> str:
+        by = Route(
+            run="run", source="orders", user="guest", target=EXCHANGE, deaths=Deaths.KEEP, circling=True
+        )
+        sent = headers(moved(properties, by, body=body))["deadletter-id"]
+        found = Letter(
+            source="orders",
+            message=Message(properties, body),
+            came_by=CAME_BY,
+            redelivered=False,
+            circling=True,
+        ).id
+        assert found == sent
+        return found
+
+    assert circling(first) == circling(dead)
+    assert circling(first) != circling(first, b"another")
+    assert circling(first) != circling(with_headers((b"tenant", oracle.text(b"other"))))
+    assert circling(with_headers((b"deadletter-id", oracle.text(AN_ID)))) == AN_ID.decode()
+    assert identity(first) != identity(dead)  # elsewhere the deaths tell letters of the same content apart
+
+
 def test_the_id_does_not_change_with_the_delivery_count() -> None:
     plain = with_headers((b"a", oracle.int8(1)), (b"b", oracle.void()))
     ids = {identity(plain)}

@@ -139,7 +139,10 @@ def test_ours_comes_before_what_an_application_copied_along() -> None:
         "deadletter-error-type": "TimeoutError",
         "deadletter-error-message": "slow",
         "deadletter-error-host": "h",
+        "deadletter-error-service": "shop",
+        "deadletter-error-release": "1.4",
         "deadletter-error-at": datetime(2026, 1, 2, tzinfo=UTC),
+        "deadletter-error-first-at": datetime(2026, 1, 1, tzinfo=UTC),
         "deadletter-attempt": 4,
         "x-exception-message": "older",
     }
@@ -148,7 +151,10 @@ def test_ours_comes_before_what_an_application_copied_along() -> None:
         error_type="TimeoutError",
         message="slow",
         host="h",
+        service="shop",
+        release="1.4",
         at=datetime(2026, 1, 2, tzinfo=UTC),
+        first_at=datetime(2026, 1, 1, tzinfo=UTC),
         retries=4,
     )
 
@@ -178,6 +184,8 @@ def test_any_value_in_any_header_is_borne(value: object) -> None:
             *dialect.marks,
             dialect.stack,
             dialect.at,
+            dialect.first_at,
+            dialect.service,
             dialect.queue,
             dialect.retries,
             *dialect.host,

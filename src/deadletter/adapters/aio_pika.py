@@ -15,59 +15,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias, assert_never
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeAlias, Unpack, assert_never
 
 from aio_pika.abc import AbstractIncomingMessage
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
 
 from deadletter.adapters.judging import Finish, Judge, Parcel, Ruling
 from deadletter.adapters.outbox import Outbox
-from deadletter.adapters.prepare import Prepared, prepare_terms
-from deadletter.adapters.reading import headers_of, letter_of
-from deadletter.adapters.telling import tell
-from deadletter.adapters.terms import DELIVERIES, LayoutName, Terms, agree
+from deadletter.adapters.prepare import prepare
+from deadletter.adapters.reading import letter_of, view_from
+from deadletter.adapters.telling import not_taken, tell, tell_stuck
+from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
 from deadletter.broker.flights import Outcome
-from deadletter.consumer.backoffs import Delays
-from deadletter.consumer.details import Redact
-from deadletter.consumer.events import Fate, Handled, Listener
-from deadletter.consumer.outcomes import Rule
+from deadletter.consumer.events import Listener
+from deadletter.consumer.ground import Laid
 from deadletter.consumer.paths import Reject
 from deadletter.core.letter import Letter
 from deadletter.core.message import View
 from deadletter.errors import DeadletterError, UsageError
 
 OnMessage: TypeAlias = Callable[[AbstractIncomingMessage], Awaitable[object]]
-PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
-"""Between tries of a publish that was not taken; after the last the message goes back to its queue."""
 
 
 def retrying(
-    url: str,
-    *,
-    queue: str,
-    layout: LayoutName = "ladder",
-    retries: int = 5,
-    backoff: Delays | None = None,
-    on: Mapping[type[BaseException], Rule] | None = None,
-    deliveries: int = DELIVERIES,
-    service: str = "",
-    release: str = "",
-    redact: Redact | None = None,
-    listener: Listener | None = None,
+    url: str, *, queue: str, listener: Listener | None = None, **wishes: Unpack[Wishes]
 ) -> Callable[[OnMessage], Retrying]:
     """Give the decorated coroutine retries. `queue` is the one it is consuming; `url` is for publishing."""
-    terms = agree(
-        queue=queue,
-        layout=layout,
-        retries=retries,
-        backoff=backoff,
-        on=on,
-        deliveries=deliveries,
-        service=service,
-        release=release,
-        redact=redact,
-    )
+    terms = agree(queue, **wishes)
     return lambda on_message: Retrying(on_message, Custodian(url, terms, listener))
 
 
@@ -98,7 +74,7 @@ class Retrying:
         if not message.processed:
             await message.ack()
 
-    async def prepare(self, *, api: str | None = None) -> Prepared:
+    async def prepare(self, *, api: str | None = None) -> Laid:
         """Declare the layout. Before the first message."""
         return await self._custodian.prepare(api=api)
 
@@ -116,11 +92,11 @@ class Custodian:
         self.terms = terms
         self._url = url
         self._judge = Judge(terms)
-        self._outbox = outbox or Outbox(url, name=terms.teller.service or "deadletter adapter")
+        self._outbox = outbox or Outbox(url, name=terms.teller.service)
         self._listener = listener
 
-    async def prepare(self, *, api: str | None) -> Prepared:
-        return await prepare_terms(self._url, self.terms, api=api)
+    async def prepare(self, *, api: str | None) -> Laid:
+        return await prepare(self._url, self.terms, api=api)
 
     async def close(self) -> None:
         await self._outbox.close()
@@ -147,6 +123,7 @@ class Custodian:
             exchange=message.exchange or "",
             routing_key=message.routing_key or "",
             redelivered=bool(message.redelivered),
+            circling=self._judge.circling,
         )
 
     async def _carry_out(self, ruling: Ruling, message: AbstractIncomingMessage) -> None:
@@ -178,37 +155,23 @@ class Custodian:
             else:
                 if outcome is Outcome.SAFE:
                     return True
-                place = parcel.send.exchange or parcel.send.routing_key
-                self._stuck(f"{place} did not take it ({outcome.value}); was the layout declared (prepare)?")
+                self._stuck(not_taken(parcel, outcome.value))
             await asyncio.sleep(pause_s)
         return False
 
     def _stuck(self, why: str) -> None:
-        tell(Handled(queue=self.terms.queue, fate=Fate.STUCK, why=why), self._listener)
+        tell_stuck(self.terms.queue, why, self._listener)
 
 
 def view_of(message: AbstractIncomingMessage) -> View:
     """Its properties, as far as aio-pika tells them: no priority and priority 0 are the same to it."""
-    return View(
-        content_type=message.content_type,
-        content_encoding=message.content_encoding,
-        headers=headers_of(message.headers),
+    seconds: object = message.expiration
+    return replace(
+        view_from(message),
         delivery_mode=int(message.delivery_mode) if message.delivery_mode else None,
         priority=message.priority or None,
-        correlation_id=message.correlation_id,
-        reply_to=message.reply_to,
-        expiration=_expiration(message.expiration),
-        message_id=message.message_id,
-        timestamp=message.timestamp,
-        type=message.type,
-        user_id=message.user_id,
-        app_id=message.app_id,
-        cluster_id=message.cluster_id,
+        expiration=str(round(seconds * 1000)) if isinstance(seconds, int | float) else None,
     )
-
-
-def _expiration(seconds: object) -> str | None:
-    return str(round(seconds * 1000)) if isinstance(seconds, int | float) else None
 
 
 def _now_ms() -> int:

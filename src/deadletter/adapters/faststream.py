@@ -16,9 +16,9 @@ what a StopConsume or SystemExit interrupted; `prepare` refuses these.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Unpack
 
 from aio_pika import IncomingMessage
 from faststream import AckPolicy, BaseMiddleware, ContextRepo
@@ -28,12 +28,10 @@ from faststream.rabbit.subscriber import RabbitSubscriber
 
 from deadletter.adapters.aio_pika import Custodian, view_of
 from deadletter.adapters.outbox import Outbox
-from deadletter.adapters.prepare import Prepared
-from deadletter.adapters.terms import DELIVERIES, LayoutName, Terms, agree
-from deadletter.consumer.backoffs import Delays
-from deadletter.consumer.details import Redact
+from deadletter.adapters.terms import Wishes, agree
 from deadletter.consumer.events import Listener
-from deadletter.consumer.outcomes import Rule, Undecodable
+from deadletter.consumer.ground import Laid
+from deadletter.consumer.outcomes import Undecodable
 from deadletter.core.message import View
 from deadletter.errors import UsageError
 
@@ -49,54 +47,25 @@ class Subscribers(Protocol):
     def subscribers(self) -> list[Any]: ...
 
 
-def with_retries(
-    url: str,
-    *,
-    layout: LayoutName = "ladder",
-    retries: int = 5,
-    backoff: Delays | None = None,
-    on: Mapping[type[BaseException], Rule] | None = None,
-    deliveries: int = DELIVERIES,
-    service: str = "",
-    release: str = "",
-    redact: Redact | None = None,
-    listener: Listener | None = None,
-) -> Retries:
+def with_retries(url: str, *, listener: Listener | None = None, **wishes: Unpack[Wishes]) -> Retries:
     """Retries for all queues of the broker or router that gets this middleware."""
-
-    def terms(queue: str) -> Terms:
-        return agree(
-            queue=queue,
-            layout=layout,
-            retries=retries,
-            backoff=backoff,
-            on=on,
-            deliveries=deliveries,
-            service=service,
-            release=release,
-            redact=redact,
-        )
-
-    terms("any")  # what makes no sense is said now, not with the first message
-    return Retries(url, terms, listener, name=service or "deadletter adapter")
+    agree("any", **wishes)  # what makes no sense is said now, not with the first message
+    return Retries(url, wishes, listener)
 
 
 class Retries:
     """What `middlewares=[…]` takes. FastStream makes a `RetryMiddleware` of it for each message."""
 
-    def __init__(
-        self, url: str, terms: Callable[[str], Terms], listener: Listener | None, *, name: str
-    ) -> None:
+    def __init__(self, url: str, wishes: Wishes, listener: Listener | None) -> None:
         self._url = url
-        self._terms = terms
+        self._wishes = wishes
         self._listener = listener
-        self._name = name
         self._outbox: Outbox | None = None
         self._custodians: dict[str, Custodian] = {}
 
-    async def prepare(self, broker: Subscribers, *, api: str | None = None) -> dict[str, Prepared]:
+    async def prepare(self, broker: Subscribers, *, api: str | None = None) -> dict[str, Laid]:
         """Declare the layout of every queue that is subscribed to; refuse what could lose a message."""
-        laid: dict[str, Prepared] = {}
+        laid: dict[str, Laid] = {}
         for subscriber in broker.subscribers:
             queue = queue_of(subscriber)
             if subscriber.ack_policy not in SAFE:
@@ -117,8 +86,8 @@ class Retries:
     def custodian(self, queue: str) -> Custodian:
         found = self._custodians.get(queue)
         if found is None:
-            self._outbox = self._outbox or Outbox(self._url, name=self._name)
-            found = Custodian(self._url, self._terms(queue), self._listener, self._outbox)
+            self._outbox = self._outbox or Outbox(self._url, name=self._wishes.get("service", ""))
+            found = Custodian(self._url, agree(queue, **self._wishes), self._listener, self._outbox)
             self._custodians[queue] = found
         return found
 

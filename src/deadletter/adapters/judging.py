@@ -57,6 +57,7 @@ class Judge:
     def __init__(self, terms: Terms, *, dice: Callable[[], float] = random.random) -> None:
         self._terms = terms
         self._paths = Paths(terms.way, terms.queue, policy="adapter")
+        self.circling: bool = self._paths.circling
         self._dice = dice
         self._levels_ms = sorted({ms for one in terms.rules.schedules for ms in one.levels_ms})
 
@@ -92,16 +93,22 @@ class Judge:
         if past.attempt >= retries:
             why = f"all {retries} retries are used up; the last failed with {told(error)}"
             return self._aside(letter, past, Aside(error=error, why=why, cause="retries-exhausted"), now_ms)
-        delay_ms = self._delay_ms(past, outcome)
+        asked_ms, schedule = self._asked_ms(past, outcome), self._terms.rules.schedule
         details = self._terms.teller.headers(error, at_ms=now_ms, first_at_ms=past.first_failed_at_ms)
-        route = self._paths.again(past, self._terms.rules.schedule, delay_ms, details)
+        route = self._paths.again(past, schedule, asked_ms, details)
         refuge = self._paths.aside(past, {}, cause="unreadable", why="")
         fact = self._fact(
-            Fate.RETRIED, letter, past, error, why=told(error), cause="retries-left", delay_ms=delay_ms
+            Fate.RETRIED,
+            letter,
+            past,
+            error,
+            why=told(error),
+            cause="retries-left",
+            delay_ms=self._paths.delay_ms(past, schedule, asked_ms),
         )
         return Ruling(step=_step(letter, route, refuge, told(error)), fact=fact)
 
-    def _delay_ms(self, past: Past, outcome: Again) -> int:
+    def _asked_ms(self, past: Past, outcome: Again) -> int:
         """One that was declared."""
         if self._terms.way is not Way.RETURN:
             rung = self._terms.rules.schedule.choices_ms(past.attempt)

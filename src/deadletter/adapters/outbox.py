@@ -36,7 +36,7 @@ class Outbox:
 
     def __init__(self, url: str, *, name: str, confirm_timeout_s: float = CONFIRM_S) -> None:
         self._addresses = parse_addresses(url)
-        self._name = name
+        self._name = name or "deadletter adapter"
         self._confirm_timeout_s = confirm_timeout_s
         self._line: _Line | None = None
         self._opening = asyncio.Lock()

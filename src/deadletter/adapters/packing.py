@@ -62,6 +62,7 @@ def _properties(parcel: Parcel, send: Send, *, run: str, number: int, user: str)
         deaths=send.deaths,
         leg=send.leg,
         anew=send.anew,
+        circling=send.circling,
         add=send.headers,
     )
     return route.properties(parcel.letter.message, came_by=parcel.letter.came_by, number=number)

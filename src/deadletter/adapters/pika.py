@@ -18,30 +18,26 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, TypeAlias, assert_never
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias, Unpack, assert_never
 
 import pika
 import pika.exceptions
 
 from deadletter.adapters.judging import Finish, Judge, Parcel, Ruling
 from deadletter.adapters.packing import Packed, pack
-from deadletter.adapters.prepare import Prepared, prepare_now
-from deadletter.adapters.reading import headers_of, letter_of
-from deadletter.adapters.telling import tell
-from deadletter.adapters.terms import DELIVERIES, LayoutName, Terms, agree
-from deadletter.consumer.backoffs import Delays
-from deadletter.consumer.details import Redact
-from deadletter.consumer.events import Fate, Handled, Listener
-from deadletter.consumer.outcomes import Rule
+from deadletter.adapters.prepare import prepare_now
+from deadletter.adapters.reading import letter_of, view_from
+from deadletter.adapters.telling import not_taken, tell, tell_stuck
+from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
+from deadletter.consumer.events import Listener
+from deadletter.consumer.ground import Laid
 from deadletter.consumer.paths import Reject
 from deadletter.core.letter import Letter
 from deadletter.core.message import View
 from deadletter.errors import DeadletterError
 
 OnMessage: TypeAlias = Callable[[Any, Any, Any, bytes], object]
-PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
-"""Between tries of a publish that was not taken; after the last the message goes back to its queue."""
 FRAME_MAX_BYTES: Final = 131_072
 """RabbitMQ's and pika's own; pika does not tell what was agreed."""
 
@@ -59,30 +55,10 @@ class BlockingChannel(Protocol):
 
 
 def retrying(
-    *,
-    queue: str,
-    layout: LayoutName = "ladder",
-    retries: int = 5,
-    backoff: Delays | None = None,
-    on: Mapping[type[BaseException], Rule] | None = None,
-    deliveries: int = DELIVERIES,
-    service: str = "",
-    release: str = "",
-    redact: Redact | None = None,
-    listener: Listener | None = None,
+    *, queue: str, listener: Listener | None = None, **wishes: Unpack[Wishes]
 ) -> Callable[[OnMessage], Retrying]:
     """Give the decorated callback retries. `queue` is the one it is consuming."""
-    terms = agree(
-        queue=queue,
-        layout=layout,
-        retries=retries,
-        backoff=backoff,
-        on=on,
-        deliveries=deliveries,
-        service=service,
-        release=release,
-        redact=redact,
-    )
+    terms = agree(queue, **wishes)
     return lambda on_message: Retrying(on_message, terms, listener)
 
 
@@ -98,12 +74,12 @@ class Retrying:
         self._published = 0
         self._channel: Any = None
 
-    def prepare(self, url: str, *, api: str | None = None) -> Prepared:
+    def prepare(self, url: str, *, api: str | None = None) -> Laid:
         """Declare the layout. Before the first message."""
         return prepare_now(url, self._terms, api=api)
 
     def __call__(self, channel: BlockingChannel, method: Any, properties: Any, body: bytes) -> None:
-        view = view_of(properties)  # now: a callback may change its headers
+        view = view_from(properties)  # now: a callback may change its headers
         tag = int(method.delivery_tag)
         if method.redelivered:
             ruling = self._judge.before(self._letter(view, method, body), _now_ms())
@@ -130,6 +106,7 @@ class Retrying:
             exchange=method.exchange,
             routing_key=method.routing_key,
             redelivered=bool(method.redelivered),
+            circling=self._judge.circling,
         )
 
     # -- what was ruled ----------------------------------------------------------------------------------
@@ -154,9 +131,8 @@ class Retrying:
             try:
                 self._publish(parcel, connection)
             except (pika.exceptions.UnroutableError, pika.exceptions.NackError) as error:
-                place = parcel.send.exchange or parcel.send.routing_key
                 said = "unroutable" if isinstance(error, pika.exceptions.UnroutableError) else "refused"
-                self._stuck(f"{place} did not take it ({said}); was the layout declared (prepare)?")
+                self._stuck(not_taken(parcel, said))
             except pika.exceptions.AMQPChannelError as error:
                 self._stuck(f"it could not be published: {error}")
             except DeadletterError as error:
@@ -192,7 +168,7 @@ class Retrying:
         return known
 
     def _stuck(self, why: str) -> None:
-        tell(Handled(queue=self._terms.queue, fate=Fate.STUCK, why=why), self._listener)
+        tell_stuck(self._terms.queue, why, self._listener)
 
 
 class _Watched:
@@ -226,26 +202,6 @@ class _AsBytes(pika.BasicProperties):  # type: ignore[misc]  # pika ships no typ
 
     def encode(self) -> list[bytes]:
         return [self._encoded]
-
-
-def view_of(properties: Any) -> View:
-    """Its properties, as pika tells them."""
-    return View(
-        content_type=properties.content_type,
-        content_encoding=properties.content_encoding,
-        headers=headers_of(properties.headers),
-        delivery_mode=properties.delivery_mode,
-        priority=properties.priority,
-        correlation_id=properties.correlation_id,
-        reply_to=properties.reply_to,
-        expiration=properties.expiration,
-        message_id=properties.message_id,
-        timestamp=properties.timestamp,
-        type=properties.type,
-        user_id=properties.user_id,
-        app_id=properties.app_id,
-        cluster_id=properties.cluster_id,
-    )
 
 
 def _now_ms() -> int:

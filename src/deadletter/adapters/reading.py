@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from deadletter.core import message, table
 from deadletter.core.envelope import Address
@@ -23,20 +23,47 @@ _ODD_CHARS: Final = 2_000
 
 
 def letter_of(
-    queue: str, view: View, body: bytes, *, exchange: str, routing_key: str, redelivered: bool
+    queue: str,
+    view: View,
+    body: bytes,
+    *,
+    exchange: str,
+    routing_key: str,
+    redelivered: bool,
+    circling: bool,
 ) -> Letter:
-    """The letter that a framework delivered."""
+    """The letter that a framework delivered; `circling` when the broker sends it round by itself."""
     headers = None if not view.headers else {name: _kept(value) for name, value in view.headers.items()}
     return Letter(
         source=queue,
         message=Message(message.encode(replace(view, headers=headers)), body),
         came_by=Address(exchange.encode(), routing_key.encode()),
         redelivered=redelivered,
+        circling=circling,
     )
 
 
-def headers_of(found: object) -> Mapping[str, Value] | None:
-    """Headers in whatever type a library has for them."""
+def view_from(found: Any) -> View:
+    """Properties by their usual names, from whatever a library keeps them in."""
+    return View(
+        content_type=found.content_type,
+        content_encoding=found.content_encoding,
+        headers=_headers(found.headers),
+        delivery_mode=found.delivery_mode,
+        priority=found.priority,
+        correlation_id=found.correlation_id,
+        reply_to=found.reply_to,
+        expiration=found.expiration,
+        message_id=found.message_id,
+        timestamp=found.timestamp,
+        type=found.type,
+        user_id=found.user_id,
+        app_id=found.app_id,
+        cluster_id=found.cluster_id,
+    )
+
+
+def _headers(found: object) -> Mapping[str, Value] | None:
     return {str(name): value for name, value in found.items()} if isinstance(found, Mapping) else None
 
 

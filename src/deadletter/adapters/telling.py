@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from deadletter.adapters.judging import Parcel
 from deadletter.consumer.events import Fate, Handled, Listener
 
 _log: Final = logging.getLogger("deadletter.adapters")
@@ -36,3 +37,14 @@ def tell(fact: Handled, listener: Listener | None) -> None:
         listener(fact)
     except Exception:  # noqa: BLE001 -- the application's; it is in the log, and no message may suffer
         _log.exception("a listener failed; messages go on")
+
+
+def tell_stuck(queue: str, why: str, listener: Listener | None) -> None:
+    """A message whose next place did not take it."""
+    tell(Handled(queue=queue, fate=Fate.STUCK, why=why), listener)
+
+
+def not_taken(parcel: Parcel, said: str) -> str:
+    """Why it is stuck, when the broker answered."""
+    place = parcel.send.exchange or parcel.send.routing_key
+    return f"{place} did not take it ({said}); was the layout declared (prepare)?"

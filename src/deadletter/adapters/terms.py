@@ -1,4 +1,4 @@
-"""What was agreed for one queue: its layout, its rules, and how a failure is told.
+"""What is agreed for one queue: its layout, its rules, and how a failure is told.
 
 The layout is always named, never `auto`: an adapter must know the ways out before it met a broker.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypedDict, Unpack
 
 from deadletter.consumer.backoffs import Delays, exponential, fixed, linear
 from deadletter.consumer.details import Redact, Teller
@@ -18,6 +18,12 @@ from deadletter.errors import UsageError
 LayoutName: TypeAlias = Literal["ladder", "loop", "return", "native", "external"]
 DELIVERIES: Final = 20
 """More than our own consumer allows: here a broker that does not take a retry costs deliveries too."""
+PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
+"""Between tries of a publish that was not taken; after the last the message goes back to its queue."""
+_BOUNDED: Final = {
+    Way.LADDER: "a ladder has as many rungs as the queue has retries",
+    Way.NATIVE: "the broker itself ends the retries of a queue after so many",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +37,33 @@ class Terms:
     deliveries_max: int
     """A message whose consumer died this often is put aside."""
 
+    @property
+    def layout(self) -> str:
+        return self.way.value
 
-def agree(
-    *,
-    queue: str,
-    layout: LayoutName = "ladder",
-    retries: int = 5,
-    backoff: Delays | None = None,
-    on: Mapping[type[BaseException], Rule] | None = None,
-    deliveries: int = DELIVERIES,
-    service: str = "",
-    release: str = "",
-    redact: Redact | None = None,
-) -> Terms:
+
+class Wishes(TypedDict, total=False):
+    """What every adapter takes, as keywords."""
+
+    layout: LayoutName
+    """`ladder` unless said otherwise."""
+    retries: int
+    """5 unless said otherwise."""
+    backoff: Delays | None
+    """Unless said otherwise what suits the layout: 1, 2, 4 … 600 s; `loop` 10 s; `native` 1, 2, 3 … s."""
+    on: Mapping[type[BaseException], Rule] | None
+    """What becomes of which error."""
+    deliveries: int
+    """20 unless said otherwise."""
+    service: str
+    release: str
+    redact: Redact | None
+
+
+def agree(queue: str, **wishes: Unpack[Wishes]) -> Terms:
     """The terms of a queue; raises UsageError where they make no sense."""
+    layout, retries = wishes.get("layout", "ladder"), wishes.get("retries", 5)
+    backoff, deliveries = wishes.get("backoff"), wishes.get("deliveries", DELIVERIES)
     if not queue:
         raise UsageError("queue: expected the name of the queue whose messages are handled, got none")
     if layout not in tuple(Way):
@@ -55,18 +74,22 @@ def agree(
     if not 1 <= deliveries <= 65_535:
         raise UsageError(f"queue {queue}: deliveries: expected a number from 1 to 65535, got {deliveries!r}")
     way = Way(layout)
-    rules = Rules(retries=retries, backoff=_usual(way) if backoff is None else backoff, on=on)
+    rules = Rules(retries=retries, backoff=_usual(way) if backoff is None else backoff, on=wishes.get("on"))
     most = max(schedule.retries for schedule in rules.schedules)
-    if way is Way.LADDER and most > retries:
+    if way in _BOUNDED and most > retries:
         raise UsageError(
-            f"queue {queue}: on: expected error rules with at most {retries} retries, got {most}; a ladder "
-            "has as many rungs as the queue has retries: raise retries, or take the layout return"
+            f"queue {queue}: on: expected error rules with at most {retries} retries, got {most}; "
+            f"{_BOUNDED[way]}: raise retries, or take the layout return"
         )
     return Terms(
         queue=queue,
         way=way,
         rules=rules,
-        teller=Teller(service=service, release=release, redact=redact),
+        teller=Teller(
+            service=wishes.get("service", ""),
+            release=wishes.get("release", ""),
+            redact=wishes.get("redact"),
+        ),
         deliveries_max=deliveries,
     )
 

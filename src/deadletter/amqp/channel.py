@@ -50,7 +50,7 @@ class Channel:
         """tag, multiple, ok"""
         self.on_return: Callable[[Returned], None] = _ignore_return
         self.on_closed: Callable[[WireError], None] = _ignore_closed
-        self.published = 0
+        self.published: int = 0
         """How many messages were published since confirms were selected: the tag of the last one."""
         self._consumers: dict[bytes, Consumer] = {}
         self._consumer_count = 0

@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self.blocked_reason: str | None = None
         self.on_pressure: list[Callable[[], None]] = []
         """Called whenever `congested` may have changed."""
-        self.closed = Ending()
+        self.closed: Ending = Ending()
         """Done when the conversation is over, with the reason."""
         self._loop = loop
         self._transport: asyncio.Transport | None = None

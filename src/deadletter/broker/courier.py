@@ -133,7 +133,7 @@ class Courier:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self.run_id = f"{now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+        self.run_id: str = f"{now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
         self._addresses = addresses
         self._source = source
         self._judging = decide if isinstance(decide, Judging) else Judging(decide=decide)

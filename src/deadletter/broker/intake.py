@@ -95,12 +95,12 @@ class Intake:
     )
 
     def __init__(self, channel: Channel, shape: Window) -> None:
-        self.channel = channel
-        self.prefetch = shape.prefetch
-        self.receipts = Receipts(patience=max(1, min(BUNCH, shape.prefetch // 4)))
-        self.highest_count = 0
+        self.channel: Channel = channel
+        self.prefetch: int = shape.prefetch
+        self.receipts: Receipts = Receipts(patience=max(1, min(BUNCH, shape.prefetch // 4)))
+        self.highest_count: int = 0
         """The highest delivery count among the letters it saw."""
-        self.shape = shape
+        self.shape: Window = shape
         self._source = ""
         self._budget: int | None = None
         self._most_acks: int | None = None

@@ -65,10 +65,10 @@ class Judge:
         refused: Mapping[str, str],
         active: Callable[[], bool],
     ) -> None:
-        self.moved = 0
-        self.left = 0
-        self.dropped = 0
-        self.pending = 0
+        self.moved: int = 0
+        self.left: int = 0
+        self.dropped: int = 0
+        self.pending: int = 0
         """Letters whose decision is still to come."""
         self.failed: Counter[str] = Counter()
         self.examples: list[Failure] = []

@@ -76,7 +76,7 @@ class Outlet:
         self._on_outcome = on_outcome
         self._on_lost = on_lost
         self._flights: Flights[Cargo] = Flights()
-        self.kept_bytes = 0
+        self.kept_bytes: int = 0
         """Bodies that are kept until their publish is answered."""
         self._last: tuple[Send, bytes, Route] | None = None
         self._ways: dict[int, tuple[Send, bytes, Route]] = {}
@@ -192,6 +192,7 @@ class Outlet:
             deaths=verdict.deaths,
             leg=verdict.leg,
             anew=verdict.anew,
+            circling=verdict.circling,
             add=verdict.headers,
         )
         if len(self._ways) >= WAYS_MAX:

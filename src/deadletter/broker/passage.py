@@ -53,8 +53,8 @@ class Passage:
         deadline: float | None = None,
         on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        self.seen = 0
-        self.acked = 0
+        self.seen: int = 0
+        self.acked: int = 0
         self.suspects: list[str] = []
         """Ids of the letters in flight when the publishing side failed."""
         self._taking = taking
@@ -71,7 +71,7 @@ class Passage:
         self._wake = asyncio.Event()
         self._asleep = False
         """Whether it waits without a clock: nothing is under way, and the next letter has to wake it."""
-        self.judge = Judge(judging, source=source, refused=refused or {}, active=self._active)
+        self.judge: Judge = Judge(judging, source=source, refused=refused or {}, active=self._active)
         self._intakes = Intakes(
             taking,
             source,

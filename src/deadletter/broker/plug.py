@@ -26,7 +26,7 @@ class Plug:
         cut_after_sent_bytes: int | None = None,
         cut_after_heard_bytes: int | None = None,
     ) -> None:
-        self.cuts = 0
+        self.cuts: int = 0
         """How often the line was cut."""
         self._target = target
         self._left = {"sent": cut_after_sent_bytes, "heard": cut_after_heard_bytes}

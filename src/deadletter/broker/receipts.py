@@ -23,10 +23,10 @@ class Receipts:
     __slots__ = ("_confirmed", "_held", "_sealed", "_single", "_upto", "acked", "patience", "seen")
 
     def __init__(self, *, patience: int) -> None:
-        self.patience = patience
-        self.seen = 0
+        self.patience: int = patience
+        self.seen: int = 0
         """How many deliveries came; also the highest tag."""
-        self.acked = 0
+        self.acked: int = 0
         self._upto = 0
         self._confirmed: set[int] = set()
         self._single: set[int] = set()

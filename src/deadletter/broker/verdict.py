@@ -33,6 +33,8 @@ class Send:
     leg: Leg = Leg.PLAIN
     anew: bool = False
     """A new letter: the id and the deaths it carries are another's, whose headers an application copied."""
+    circling: bool = False
+    """The broker sends it round by itself: its id is the one it had before it died."""
     fate: object = None
     """Whatever the caller wants to know it by, once it is safe."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 
 from deadletter.cli.options import ApiOption, ConfigFile, Json, StoreOption, UrlOption
 
-app = typer.Typer(no_args_is_help=True, help="Settings: show what is in force, check, JSON schema.")
+app: Final = typer.Typer(no_args_is_help=True, help="Settings: show what is in force, check, JSON schema.")
 
 
 @app.command("show")

@@ -3,7 +3,7 @@
 A shop's orders fail because a payment service is down; they die into a dead letter queue. Then they are
 moved back, while somebody pulls the plug in the middle, and counted: every order by its number. Those that
 die again are told from new ones by the checker. The doctor looks at a shape that multiplies letters, and the
-right one is declared. At last the retry service lives through an outage.
+right one is declared. The retry service lives through an outage; and an application does its own retries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deadletter.broker.declare import Outcome
 from deadletter.broker.plug import Plug
 from deadletter.broker.private import PrivateBroker, private_broker
 from deadletter.broker.shape import read_topology
-from deadletter.cli import demo_serve, loop
+from deadletter.cli import demo_consumer, demo_serve, loop
 from deadletter.cli.doctor import finding_text
 from deadletter.cli.exits import Exit
 from deadletter.cli.peek import letter_text
@@ -109,13 +109,16 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     healed = await _heal(console, broker, channel)
     console.rule("7. dlq serve: a payment service is down for a moment")
     served = await demo_serve.show(console, broker, orders=max(20, letters // 10))
+    console.rule("8. the same inside a Python application: from deadletter import Consumer")
+    consumed = await demo_consumer.show(console, url=broker.url, api=broker.api)
     await connection.close()
     console.rule()
     console.print(
         "Try it on yours:  [b]dlq move SOURCE TARGET --url amqp://… --dry-run[/]\n"
-        "                  [b]dlq serve --watch '*.dlq' --url amqp://…[/]"
+        "                  [b]dlq serve --watch '*.dlq' --url amqp://…[/]\n"
+        "In Python:        [b]docs/consumer.md[/]"
     )
-    right = healed and served and lost == 0 and left == tally.failed + tally.left
+    right = healed and served and consumed and lost == 0 and left == tally.failed + tally.left
     return Exit.DONE if right and [(q.moved, q.left) for q in report.queues] == [(left, NEW)] else Exit.LEFT
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -18,7 +18,7 @@ from deadletter.cli.exits import Exit, exit_for
 from deadletter.cli.options import ApiOption, ConfigFile, Json, StoreOption, UrlOption
 from deadletter.errors import DeadletterError
 
-app = typer.Typer(
+app: Final = typer.Typer(
     name="dlq",
     help="Makes failed RabbitMQ messages come back, without losing or multiplying one.",
     epilog="Exit codes: 0 done, 1 something was left or refused, 2 usage, 3 cannot reach the broker.",

@@ -14,6 +14,7 @@ from deadletter.cli.exits import Exit
 from deadletter.cli.output import result
 from deadletter.core import looking
 from deadletter.core.deaths import Death
+from deadletter.core.failure import Failure
 from deadletter.core.origin import Ambiguous, Origin
 from deadletter.service.peek import Look, Peeked, body_text, peek
 
@@ -58,7 +59,13 @@ def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
     lines += [f"   died        {_death_text(death)}" for death in letter.history.all[:5]]
     if (failure := letter.failure) is not None:
         what = ": ".join(filter(None, (failure.error_type, failure.message))) or "no error told"
-        lines.append(f"   error       {what} ({failure.framework.value})")
+        first, *more = what.splitlines() or [""]
+        lines += [
+            f"   error       {first} ({failure.framework.value})",
+            *(f"               {m}" for m in more),
+        ]
+        if where := _where_text(failure):
+            lines.append(f"   failed      {where}")
         if failure.stack:
             lines += [f"               {line}" for line in failure.stack.splitlines()[:STACK_LINES]]
     if seen.delivery_count is not None:
@@ -80,6 +87,15 @@ def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
         f"     {line}" for line in body_text(seen.body, letter.content_type, most=body_bytes).splitlines()
     ]
     return "\n".join(lines)
+
+
+def _where_text(failure: Failure) -> str:
+    """Who failed and when, as far as the letter says."""
+    named = (("service", failure.service), ("release", failure.release), ("host", failure.host))
+    times = (("at", failure.at), ("first", failure.first_at if failure.first_at != failure.at else None))
+    said = [f"{name} {value}" for name, value in named if value]
+    said += [f"{name} {value:%Y-%m-%d %H:%M:%S} UTC" for name, value in times if value]
+    return ", ".join(said)
 
 
 def _by(exchange: str, routing_key: str) -> str:
@@ -134,6 +150,11 @@ def _letter_json(seen: Peeked, body_bytes: int) -> dict[str, object]:
             "type": failure.error_type,
             "message": failure.message,
             "stack": failure.stack,
+            "service": failure.service,
+            "release": failure.release,
+            "host": failure.host,
+            "at": failure.at,
+            "first_at": failure.first_at,
         },
         "delivery_count": seen.delivery_count,
         "remaining_deliveries": seen.remaining_deliveries,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from deadletter.cli.options import ConfigFile, Json, StoreOption, UrlOption
 from deadletter.errors import UsageError
 
-app = typer.Typer(
+app: Final = typer.Typer(
     no_args_is_help=True, help="Policies: list, set and remove them, explain what they do to a letter."
 )
 

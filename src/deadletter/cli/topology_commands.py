@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from deadletter.cli.options import ApiOption, ConfigFile, Json, UrlOption
 
-app = typer.Typer(
+app: Final = typer.Typer(
     no_args_is_help=True, help="Exchanges, queues, bindings and policies: plan, compare, declare, draw them."
 )
 

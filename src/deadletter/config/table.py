@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -42,7 +42,9 @@ class Finding(NamedTuple):
 class Table(BaseModel):
     """Strict: nothing unknown, nothing converted, nothing changed afterwards."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", strict=True, frozen=True, validate_default=True
+    )
 
     def contradictions(self) -> Iterator[Finding]:
         """What this table cannot be in itself."""

@@ -8,54 +8,23 @@ the others are done.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
-from deadletter.consumer.calling import Call
-from deadletter.consumer.handling import is_cancelled
-from deadletter.consumer.idempotency import Ids
-from deadletter.consumer.judging import DONE, KNOWN, Done, Outcome, judged, told
+from deadletter.consumer.handling import Handling
+from deadletter.consumer.judging import KNOWN, Done, Outcome, judged
 from deadletter.consumer.message import Message
-from deadletter.consumer.once import Key, Once, is_done
-from deadletter.consumer.outcomes import BatchFailed, HandlerCancelled, Rules
-from deadletter.consumer.signature import Wish, batch_signature_of
+from deadletter.consumer.once import is_done
+from deadletter.consumer.outcomes import BatchFailed
+from deadletter.consumer.signature import Signature, batch_signature_of
 from deadletter.errors import UsageError
 
-_log: Final = logging.getLogger("deadletter.consumer")
 
-
-class BatchHandler:
+class BatchHandler(Handling):
     """One function for many messages of one queue at once."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        rules: Rules,
-        *,
-        timeout_s: float | None = None,
-        concurrency: int = 1,
-        idempotent: Ids | None = None,
-        key: Key | None = None,
-    ) -> None:
-        self.rules = rules
-        self._call = Call(function, timeout_s=timeout_s, most=concurrency)
-        self._signature = batch_signature_of(function)
-        self._wants_body = Wish.BODY in self._signature.wishes
-        self._once = None if idempotent is None else Once(idempotent, key, transacted=False)
-
-    @property
-    def name(self) -> str:
-        return self._call.name
-
-    @property
-    def ids(self) -> Ids | None:
-        """What must be opened before it runs."""
-        return None if self._once is None else self._once.ids
-
-    def close(self) -> None:
-        """The consumer ends."""
-        self._call.close()
+    def _read(self, function: Callable[..., Any]) -> Signature:
+        return batch_signature_of(function)
 
     async def __call__(self, messages: Sequence[Message]) -> list[Outcome]:
         """Handle them, and say what became of each."""
@@ -88,11 +57,7 @@ class BatchHandler:
         try:
             await self._call(messages, self._signature.arguments(bodies, messages, None))
         except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            cancelled = HandlerCancelled(f"{self.name} awaited something that was cancelled")
-            cancelled.__cause__ = error
-            failed = dict.fromkeys(range(len(messages)), cancelled)
+            failed = dict.fromkeys(range(len(messages)), self._awaited(error))
         except BatchFailed as error:
             failed = self._named(error, len(messages))
         except Exception as error:  # noqa: BLE001 -- this is the place where an application's errors are judged
@@ -109,15 +74,7 @@ class BatchHandler:
         return dict.fromkeys(range(size), wrong)
 
     async def _end(self, message: Message, error: Exception | None) -> Outcome:
-        decided = message.close()
+        message.close()
         if self._once is not None and (key := self._once.key_of(message)) is not None:
             await self._once.end(message, key, done=is_done(message, raised=error is not None))
-        if decided is False:
-            return DONE if error is None else judged(self.rules, error)
-        if error is not None:
-            _log.warning(
-                "%s said what becomes of a message and failed afterwards (%s); what it said stands",
-                self.name,
-                told(error),
-            )
-        return DONE if decided is True else judged(self.rules, decided)
+        return self._ended(message, error)

@@ -27,8 +27,8 @@ class Call:
     """One function. `most` is how many threads it may have, if it needs any."""
 
     def __init__(self, function: Callable[..., Any], *, timeout_s: float | None, most: int) -> None:
-        self.name = str(getattr(function, "__qualname__", repr(function)))
-        self._function = function
+        self.name: str = str(getattr(function, "__qualname__", repr(function)))
+        self.function = function
         self._timeout_s = timeout_s
         self._most = most
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -54,7 +54,7 @@ class Call:
         if not self.is_async:
             await self._in_thread(messages, arguments)
         elif self._timeout_s is None:
-            await typing.cast("Awaitable[object]", self._function(*arguments))
+            await typing.cast("Awaitable[object]", self.function(*arguments))
         else:
             await self._in_time(arguments)
 
@@ -62,7 +62,7 @@ class Call:
         patience = asyncio.timeout(self._timeout_s)
         try:
             async with patience:
-                await typing.cast("Awaitable[object]", self._function(*arguments))
+                await typing.cast("Awaitable[object]", self.function(*arguments))
         except TimeoutError as error:
             if not patience.expired():
                 raise
@@ -75,7 +75,7 @@ class Call:
             await self._see_out(messages)
         await self._threads.place()  # the clock starts when it can run
         context = contextvars.copy_context()
-        ended = self._threads.start(partial(context.run, self._function, *arguments))
+        ended = self._threads.start(partial(context.run, self.function, *arguments))
         try:
             await asyncio.wait({ended}, timeout=self._timeout_s)
         except asyncio.CancelledError:

@@ -35,6 +35,14 @@ class Desk:
     budget_per_minute: float | None = None
     health: Health | None = None
 
+    @property
+    def queue(self) -> str:
+        return self.plan.queue
+
+    @property
+    def rules(self) -> Rules:
+        return self.handler.rules
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:

@@ -3,32 +3,75 @@
 Declaring sets policies, and that takes the management API. Where it cannot be reached nothing is declared and
 nothing is guessed: if all queues of the layout are there the consumer goes on and says so; if one is missing
 it says which, and how somebody with the rights makes it (`dlq topology apply`).
+
+What somebody deletes while the consumer runs is declared again. A publish that finds no queue tells of it
+(`mend`). Where the broker itself moves the letters nobody would: a delay whose way back is gone keeps its
+letters, safe and in silence, so every few seconds all of it is looked for (`keep`). The application's own
+queue is the exception: who deleted it meant it, and it is waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from deadletter.broker.declare import Outcome, declare
 from deadletter.broker.memory.laying import lay, shape_of
 from deadletter.broker.session import Link
 from deadletter.broker.shape import read_topology
+from deadletter.consumer.events import Event, Lost
+from deadletter.consumer.outcomes import Rules
 from deadletter.consumer.paths import Paths, Way
 from deadletter.core import layouts
-from deadletter.core.layouts.naming import level_name
-from deadletter.core.layouts.serving import level
-from deadletter.core.plan import Plan as Layout
+from deadletter.core.drift import planned_exchanges
+from deadletter.core.layouts.naming import DUE, PARKED, level_name
+from deadletter.core.layouts.serving import level, serving
+from deadletter.core.plan import Plan
 from deadletter.core.topology import Topology
-from deadletter.errors import ManagementRefused, NotFound, QueueMissing, ServiceRefused, WireError
+from deadletter.errors import (
+    AccessRefused,
+    ConnectionLost,
+    DeadletterError,
+    ManagementRefused,
+    NotFound,
+    QueueMissing,
+    ServiceRefused,
+    WireError,
+)
 
 if TYPE_CHECKING:
     from deadletter.broker.memory import MemoryBroker
-    from deadletter.consumer.app import Desk
 
+LOOK_S: Final = 5.0
+LOOK_MAX_S: Final = 60.0
+"""Between looks while something is gone and cannot be declared."""
+MEND_S: Final = 3.0
+"""However many letters find something gone, it is declared once in this time."""
 _LEVEL: Final = level_name(0).removesuffix("0")
+
+
+class Wanted(Protocol):
+    """A queue that is to have a layout: a desk of the consumer, or the terms of an adapter."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def rules(self) -> Rules: ...
+
+
+class _Missing(NamedTuple):
+    kind: str
+    name: str
+
+
+class _Mending(NamedTuple):
+    begun: float
+    work: asyncio.Future[object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,39 +83,61 @@ class Laid:
 
 
 class Ground:
-    """On one link."""
+    """On one link. `ask` is what to give so that the management API is found."""
 
-    def __init__(self, link: Link, api: str | None, memory: MemoryBroker | None = None) -> None:
+    def __init__(
+        self,
+        link: Link,
+        api: str | None,
+        memory: MemoryBroker | None = None,
+        *,
+        ask: str = "Consumer(api=…)",
+    ) -> None:
         self._link = link
         self._api = api
         self._memory = memory
         """In an application's tests: the broker itself, which has no management API and needs none."""
+        self._ask = ask
         self._live: Topology | None = None
+        self._laid: dict[str, Topology] = {}
+        """By queue: what was declared for it, or found."""
+        self._mendings: dict[str, _Mending] = {}
 
-    async def lay(self, desk: Desk) -> Laid:
+    async def lay(self, wanted: Wanted) -> Laid:
         """Declare the layout of a queue. Raises when it cannot be, with what to do."""
-        queue = desk.plan.queue
-        if desk.layout == "external":
+        queue = wanted.queue
+        if wanted.layout == "external":
             await self._must_be([queue])
-            if self._memory is not None:
-                return Laid(paths=Paths(Way.EXTERNAL, queue))
-            return Laid(paths=Paths(Way.EXTERNAL, queue), notes=await self._leads_somewhere(queue))
-        if self._memory is not None:
-            plan = self._plan(desk, shape_of(self._memory))
-            await lay(self._memory, self._link, plan.topology)
-            return Laid(paths=Paths(Way(plan.layout), queue), notes=plan.notes)
+            notes = () if self._memory is not None else await self._leads_somewhere(queue)
+            return Laid(paths=Paths(Way.EXTERNAL, queue), notes=notes)
         try:
-            live = self._live = self._live or await read_topology(self._link.address, self._api)
+            live = await self._look()
         except ManagementRefused as error:
-            return await self._found(desk, error)
-        plan = self._plan(desk, live)
-        items = await declare(self._link, self._api, plan.topology, live, change_policies=True)
+            return await self._found(wanted, error)
+        plan = _plan(wanted, live)
+        await self._declare(plan.topology, live, f"the layout {plan.layout} of {queue}")
+        return self._stands(queue, plan)
+
+    async def _look(self) -> Topology:
+        if self._memory is not None:
+            return shape_of(self._memory)
+        self._live = self._live or await read_topology(self._link.address, self._api)
+        return self._live
+
+    async def _declare(self, plan: Topology, live: Topology, what: str) -> None:
+        if self._memory is not None:
+            await lay(self._memory, self._link, plan)
+            return
+        items = await declare(self._link, self._api, plan, live, change_policies=True)
         refused = [item for item in items if item.outcome is Outcome.REFUSED]
         if refused:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
-            raise ServiceRefused(f"the layout {plan.layout} of {queue} could not be declared: {told}")
+            raise ServiceRefused(f"{what} could not be declared: {told}")
         self._live = None  # it changed
-        return Laid(paths=Paths(Way(plan.layout), queue), notes=plan.notes)
+
+    def _stands(self, queue: str, plan: Plan, *notes: str) -> Laid:
+        self._laid[queue] = plan.topology
+        return Laid(paths=Paths(Way(plan.layout), queue), notes=(*notes, *plan.notes))
 
     async def _leads_somewhere(self, queue: str) -> tuple[str, ...]:
         """What is rejected must have somewhere to go: without a dead-letter exchange the broker drops it."""
@@ -90,58 +155,107 @@ class Ground:
             )
         return ()
 
-    def _plan(self, desk: Desk, live: Topology | None, version: str | None = None) -> Layout:
-        rules = desk.handler.rules
-        return layouts.plan(
-            desk.layout,
-            desk.plan.queue,
-            schedule=rules.schedule,
-            version=live.version if live is not None else version or "",
-            declare_queue=live is not None and desk.plan.queue not in live.queues,
-            in_consumer=True,
-            more_levels_ms={ms for schedule in rules.schedules for ms in schedule.levels_ms},
-            there=live,
-        )
-
-    async def _found(self, desk: Desk, error: ManagementRefused) -> Laid:
+    async def _found(self, wanted: Wanted, error: ManagementRefused) -> Laid:
         """Nothing can be declared; see whether it is all there."""
-        version = (await self._link.connection("consume")).server_version
-        plan = self._plan(desk, None, version)
+        plan = _plan(wanted, None, (await self._link.connection("consume")).server_version)
         try:
-            await self._must_be([desk.plan.queue, *plan.topology.queues])
+            await self._must_be([wanted.queue, *plan.topology.queues])
         except QueueMissing as missing:
             raise ServiceRefused(
                 f"{missing.queue!r} of layout {plan.layout} is missing and cannot be declared: {error}; give "
-                f"Consumer(api=…), or let somebody run: dlq topology apply --layout {plan.layout} "
-                f"--queue {desk.plan.queue}"
+                f"{self._ask}, or let somebody run: dlq topology apply --layout {plan.layout} "
+                f"--queue {wanted.queue}"
             ) from error
         note = f"the management API cannot be asked, so policies were not checked: {error}"
-        return Laid(paths=Paths(Way(plan.layout), desk.plan.queue), notes=(note, *plan.notes))
+        return self._stands(wanted.queue, plan, note)
 
     async def _must_be(self, queues: Iterable[str]) -> None:
-        for queue in queues:
-            channel = await (await self._link.connection("declare")).channel()
-            try:
-                await channel.declare_queue(queue, passive=True)
-            except NotFound:
-                raise QueueMissing(queue, self._link.address.vhost) from None
-            finally:
-                with suppress(WireError):
-                    await channel.close()
+        missing = await self._missing(queues)
+        if missing is not None:
+            raise QueueMissing(missing.name, self._link.address.vhost)
 
-    async def lay_again(self, desk: Desk) -> Laid:
+    async def _missing(self, queues: Iterable[str], exchanges: Iterable[str] = ()) -> _Missing | None:
+        """The first of these that is not there."""
+        channel = await (await self._link.connection("declare")).channel()
+        looked_for = _Missing("queue", "")
+        try:
+            for queue in queues:
+                looked_for = _Missing("queue", queue)
+                await channel.declare_queue(queue, passive=True)
+            for exchange in exchanges:
+                looked_for = _Missing("exchange", exchange)
+                await channel.declare_exchange(exchange, "", passive=True)
+        except NotFound:
+            return looked_for
+        finally:
+            with suppress(WireError):
+                await channel.close()
+        return None
+
+    # -- while the consumer runs -------------------------------------------------------------------------
+    async def lay_again(self, wanted: Wanted) -> Laid:
         """Once more, for a queue that somebody deleted and declared: by itself it is not declared again."""
         self._live = None
-        await self._must_be([desk.plan.queue])
-        return await self.lay(desk)
+        await self._must_be([wanted.queue])
+        return await self.lay(wanted)
 
-    async def mend(self, desk: Desk, target: str) -> None:
+    async def keep(self, queues: Sequence[Wanted], emit: Callable[[Event], None]) -> None:
+        """Declare again what somebody deletes, until the connection is lost."""
+        pause_s = LOOK_S
+        while True:
+            await asyncio.sleep(pause_s)
+            refused = [wanted.queue for wanted in queues if not await self._kept(wanted, emit)]
+            pause_s = min(pause_s * 2, LOOK_MAX_S) if refused else LOOK_S
+
+    async def _kept(self, wanted: Wanted, emit: Callable[[Event], None]) -> bool:
+        """Whether it is all there, or there again."""
+        queue, laid = wanted.queue, self._laid.get(wanted.queue)
+        if laid is None:
+            return True
+        exchanges = (exchange.name for exchange in planned_exchanges(laid))
+        try:
+            missing = await self._missing([queue, *laid.queues], exchanges)
+        except AccessRefused:
+            return False  # RabbitMQ 4.3 shows a name only to those who may do something with it
+        if missing is None or missing.name == queue:
+            return True
+        what = f"{missing.kind} {missing.name}"
+        try:
+            await self._once(queue, lambda: self.lay_again(wanted))
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            why = f"somebody deleted it, and it cannot be declared: {error}"
+            emit(Lost(what=what, why=why, seconds=LOOK_S))
+            return False
+        emit(Lost(what=what, why="somebody deleted it; it is declared again", seconds=0.0))
+        return True
+
+    async def mend(self, wanted: Wanted, target: str) -> None:
         """A publish found no queue: a delay nobody declared yet, or something that was deleted."""
-        self._live = None
         if target.startswith(_LEVEL) and target.removeprefix(_LEVEL).isdecimal():
             await self._one_level(int(target.removeprefix(_LEVEL)))
-            return
-        await self.lay(desk)
+        elif target in (DUE, PARKED):
+            await self._once(target, lambda: self._shared(wanted.rules))
+        else:
+            await self._once(wanted.queue, lambda: self.lay_again(wanted))
+
+    async def _once(self, what: str, declare: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Whoever comes while it is done, or soon after, has the same answer."""
+        now = asyncio.get_running_loop().time()
+        mending = self._mendings.get(what)
+        if mending is None or now - mending.begun >= MEND_S:
+            work = asyncio.ensure_future(declare())
+            work.add_done_callback(_seen)
+            mending = self._mendings[what] = _Mending(now, work)
+        await asyncio.shield(mending.work)
+
+    async def _shared(self, rules: Rules) -> None:
+        """What is due, what is parked, the levels: also while the application's own queue is away."""
+        self._live = None
+        live = await self._look()
+        plan = serving(live, levels_ms=_levels_ms(rules), numbered_ms=None)
+        await self._declare(plan, live, "what is due, and what is parked,")
 
     async def _one_level(self, delay_ms: int) -> None:
         channel = await (await self._link.connection("declare")).channel()
@@ -151,3 +265,26 @@ class Ground:
         finally:
             with suppress(WireError):
                 await channel.close()
+
+
+def _plan(wanted: Wanted, live: Topology | None, version: str = "") -> Plan:
+    return layouts.plan(
+        wanted.layout,
+        wanted.queue,
+        schedule=wanted.rules.schedule,
+        version=version if live is None else live.version,
+        declare_queue=live is not None and wanted.queue not in live.queues,
+        in_consumer=True,
+        more_levels_ms=_levels_ms(wanted.rules),
+        there=live,
+    )
+
+
+def _levels_ms(rules: Rules) -> set[int]:
+    return {ms for schedule in rules.schedules for ms in schedule.levels_ms}
+
+
+def _seen(work: asyncio.Future[object]) -> None:
+    """Whoever waited for it may be gone, and an error nobody asks for is written to the log by asyncio."""
+    if not work.cancelled():
+        work.exception()

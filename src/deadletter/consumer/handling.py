@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 from deadletter.consumer.calling import Call
@@ -18,7 +20,7 @@ from deadletter.consumer.judging import DONE, KNOWN, Again, Aside, Away, Done, K
 from deadletter.consumer.message import Message
 from deadletter.consumer.once import Key, Once
 from deadletter.consumer.outcomes import HandlerCancelled, Rules
-from deadletter.consumer.signature import Wish, signature_of
+from deadletter.consumer.signature import Signature, Wish, signature_of
 from deadletter.errors import UsageError
 
 __all__ = ["DONE", "KNOWN", "Again", "Aside", "Away", "Done", "Handler", "Known", "Outcome"]
@@ -26,8 +28,8 @@ __all__ = ["DONE", "KNOWN", "Again", "Aside", "Away", "Done", "Handler", "Known"
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
-class Handler:
-    """One function for the messages of one queue."""
+class Handling(ABC):
+    """What a handler of one message and a handler of many have in common."""
 
     def __init__(
         self,
@@ -41,9 +43,8 @@ class Handler:
     ) -> None:
         self.rules = rules
         self._call = Call(function, timeout_s=timeout_s, most=concurrency)
-        self._signature = signature_of(function)
+        self._signature = self._read(function)
         self._wants_body = Wish.BODY in self._signature.wishes
-        self._alone = self._signature.wishes == (Wish.BODY,)
         self._once: Once | None = None
         if idempotent is not None:
             self._once = Once(idempotent, key, transacted=self._signature.transacted)
@@ -51,8 +52,10 @@ class Handler:
             raise UsageError(
                 f"handler {self.name}: expected idempotent=StoreIds(…) for its Transaction, got none"
             )
-        # Without a limit and in our own loop there is nothing to do around it: the shortest way.
-        self._direct = function if self._call.is_async and not self._call.hurried and self._alone else None
+
+    @abstractmethod
+    def _read(self, function: Callable[..., Any]) -> Signature:
+        """What its parameters ask for."""
 
     @property
     def name(self) -> str:
@@ -67,6 +70,43 @@ class Handler:
         """The consumer ends."""
         self._call.close()
 
+    def _awaited(self, cancelled: asyncio.CancelledError) -> HandlerCancelled:
+        """Something it awaited was cancelled; when it is this very task that is raised again."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling() > 0:
+            raise cancelled
+        error = HandlerCancelled(f"{self.name} awaited something that was cancelled")
+        error.__cause__ = cancelled
+        return error
+
+    def _ended(self, message: Message, error: Exception | None) -> Outcome:
+        """If a verb was used, that stands, and an error after it is not hidden."""
+        decided = message.close()
+        if decided is False:
+            return DONE if error is None else judged(self.rules, error)
+        if error is not None:
+            _log.warning(
+                "%s said what becomes of a message of %s and raised afterwards (%s); what it said stands",
+                self.name,
+                message.queue,
+                told(error),
+                exc_info=error,
+            )
+        return DONE if decided is True else judged(self.rules, decided)
+
+
+class Handler(Handling):
+    """One function for the messages of one queue."""
+
+    def _read(self, function: Callable[..., Any]) -> Signature:
+        return signature_of(function)
+
+    @cached_property
+    def _direct(self) -> Callable[..., Any] | None:
+        """Without a limit and in our own loop there is nothing to do around it: the shortest way."""
+        call, alone = self._call, self._signature.wishes == (Wish.BODY,)
+        return call.function if call.is_async and not call.hurried and alone else None
+
     async def __call__(self, message: Message) -> Outcome:
         """Handle it, and say what became of it."""
         try:
@@ -78,40 +118,11 @@ class Handler:
             elif not await self._once(message, self._run):
                 return KNOWN
         except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            return self._ended(
-                message, HandlerCancelled(f"{self.name} awaited something that was cancelled"), error
-            )
+            return self._ended(message, self._awaited(error))
         except Exception as error:  # noqa: BLE001 -- this is the place where an application's errors are judged
             return self._ended(message, error)
-        decided = message.close()
-        if decided is False or decided is True:
-            return DONE
-        return judged(self.rules, decided)
+        return self._ended(message, None)
 
     async def _run(self, message: Message, transaction: Transaction | None) -> None:
         body = self._signature.decode(message.body) if self._wants_body else None
         await self._call((message,), self._signature.arguments(body, message, transaction))
-
-    def _ended(self, message: Message, error: Exception, cause: BaseException | None = None) -> Outcome:
-        """By an error; if a verb was used before, that stands, and the error is not hidden."""
-        if cause is not None:
-            error.__cause__ = cause
-        decided = message.close()
-        if decided is False:
-            return judged(self.rules, error)
-        _log.warning(
-            "%s said what becomes of a message of %s and raised afterwards (%s); what it said stands",
-            self.name,
-            message.queue,
-            told(error),
-            exc_info=error,
-        )
-        return DONE if decided is True else judged(self.rules, decided)
-
-
-def is_cancelled() -> bool:
-    """Whether somebody cancelled this very task; else the handler awaited something that was cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -49,7 +49,7 @@ class Transaction:
     __slots__ = ("connection",)
 
     def __init__(self, connection: AsyncConnection) -> None:
-        self.connection = connection
+        self.connection: AsyncConnection = connection
 
     async def execute(self, sql: str, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """One statement; values by name: `execute("INSERT INTO paid VALUES (:id)", {"id": 7})`."""

@@ -24,10 +24,10 @@ class Message:
     __slots__ = ("_closed", "_decided", "_history", "_letter", "attempt", "begun_before", "queue")
 
     def __init__(self, letter: Letter, attempt: int) -> None:
-        self.queue = letter.source
-        self.attempt = attempt
+        self.queue: str = letter.source
+        self.attempt: int = attempt
         """How often it was sent back before; 0 the first time."""
-        self.begun_before = False
+        self.begun_before: bool = False
         """Whether an earlier run of the handler began it and never came to an end: `idempotent` tells."""
         self._letter = letter
         self._history: History | None = None

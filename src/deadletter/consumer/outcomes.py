@@ -22,7 +22,7 @@ class RetryLater(Exception):
 
     def __init__(self, after: float | timedelta | None = None, why: str = "") -> None:
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
-        self.delay_ms = None if seconds is None else milliseconds("RetryLater(after=…)", seconds)
+        self.delay_ms: int | None = None if seconds is None else milliseconds("RetryLater(after=…)", seconds)
         super().__init__(why or "the handler asked for it later")
 
 
@@ -52,7 +52,7 @@ class BatchFailed(Exception):
     """Raise it in a batch handler: these messages failed, by their place in the list; the others are done."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
-        self.errors = dict(errors)
+        self.errors: dict[int, Exception] = dict(errors)
         super().__init__(f"{len(self.errors)} of the batch failed")
 
 
@@ -94,7 +94,7 @@ class Rules:
     def __init__(
         self, *, retries: int, backoff: Delays, on: Mapping[type[BaseException], Rule] | None = None
     ) -> None:
-        self.schedule = compiled(backoff, retries)
+        self.schedule: Schedule = compiled(backoff, retries)
         self._by_error: dict[type[BaseException], Treatment] = {}
         for error, rule in (on or {}).items():
             self._by_error[error] = self._treatment(rule, retries, backoff)

@@ -95,6 +95,8 @@ class Paths:
     def __init__(self, way: Way, queue: str, policy: str = "consumer") -> None:
         self.way = way
         self.queue = queue
+        self.circling: bool = way in (Way.LOOP, Way.EXTERNAL)
+        """Whether a letter may die and come back without us: then nothing carries its id, it is derived."""
         self._policy = policy
         self._came_by: Address | None = None
         self._first = Past.unread()
@@ -207,7 +209,13 @@ class Paths:
                 return Send(routing_key=ladder.dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
             case Way.LOOP:
                 name = dlq_name(self.queue)
-                return Send(exchange=name, routing_key=past.routing_key, deaths=Deaths.KEEP, headers=headers)
+                return Send(
+                    exchange=name,
+                    routing_key=past.routing_key,
+                    deaths=Deaths.KEEP,
+                    headers=headers,
+                    circling=self.circling,
+                )
             case Way.NATIVE:
                 return Send(routing_key=dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
             case Way.EXTERNAL:
@@ -236,7 +244,7 @@ class Paths:
         """Into the same queue once more, with the deliveries it cost."""
         keep = Deaths.KEEP if self.way is Way.LOOP else Deaths.SET_ASIDE
         headers: dict[str, Value] = {**self._carried(past, past.attempt), names.DELIVERIES: deliveries}
-        return Send(routing_key=self.queue, deaths=keep, headers=headers)
+        return Send(routing_key=self.queue, deaths=keep, headers=headers, circling=self.circling)
 
     def _carried(self, past: Past, attempt: int) -> dict[str, Value]:
         return {

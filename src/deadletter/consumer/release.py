@@ -4,6 +4,10 @@ In the layout `return` a delay leads to one queue of ours, and somebody has to p
 where it runs, else the consumers themselves. They share the work, and each letter goes to one of them. This
 one has no guards: a letter whose origin is missing is parked, one whose origin is full waits for five seconds
 more, its attempt not counted.
+
+When `deadletter.due` is deleted, or the broker refuses something, it is declared again and the work begins
+anew, after pauses that grow. A letter that could not go anywhere stays in the queue, is told of, and is tried
+again in the same way.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final, assert_never
 
 from deadletter.broker.courier import Bounds, Courier, Judging, Terms
 from deadletter.broker.session import Link
-from deadletter.broker.verdict import Later, Send, Setback, Verdict, Wrap
+from deadletter.broker.verdict import Failure, Later, Send, Setback, Verdict, Wrap
 from deadletter.broker.ways import Home, WaysBack, homewards
-from deadletter.consumer.events import Event, Lost
+from deadletter.consumer.events import Event, Fate, Handled, Lost
 from deadletter.core import names
 from deadletter.core.envelope import Deaths, Leg
 from deadletter.core.layouts.naming import DUE, PARKED, level_name
@@ -29,6 +34,11 @@ FULL_MS: Final = 5_000
 """How long a letter waits whose origin is full."""
 ANEW_S: Final = 600.0
 PAUSE_S: Final = 1.0
+PAUSE_MAX_S: Final = 30.0
+WELL_S: Final = 5.0
+"""After this long without trouble the pauses begin small again."""
+TOLD_MAX: Final = 10
+"""So many letters that could not go are told of one by one before the work begins anew."""
 KNOWN_MAX: Final = 4_096
 _WANTED: Final = frozenset({names.ORIGIN_QUEUE.encode(), names.ORIGIN_ROUTING_KEY.encode()})
 
@@ -55,26 +65,62 @@ class Releasing:
     async def on(self, link: Link, stop: asyncio.Event) -> None:
         """Until `stop`. Raises when the connection is lost."""
         self._ways.renew(link)
-        judging = Judging(decide=self._decide, again=self._again, on_missing=self._ways.forget)
+        loop = asyncio.get_running_loop()
         stopping = asyncio.ensure_future(self._watch(stop))
+        pause_s = PAUSE_S
         try:
             while not stop.is_set():
-                self._courier = Courier(
-                    [],
-                    source=DUE,
-                    decide=judging,
-                    bounds=Bounds(seconds=ANEW_S, depth_at_start=False),
-                    terms=Terms(prefetch=self._prefetch, blocked_patience_s=float("inf")),
-                )
-                try:
-                    await self._courier.on(link)
-                except ConnectionLost:
-                    raise
-                except DeadletterError as error:
-                    self._emit(Lost(what=f"queue {DUE}", why=str(error), seconds=PAUSE_S))
-                    await asyncio.sleep(PAUSE_S)
+                begun = loop.time()
+                trouble = await self._passage(link, pause_s)
+                if trouble is not None and not stop.is_set():
+                    if loop.time() - begun >= WELL_S + pause_s:
+                        pause_s = PAUSE_S
+                    self._emit(Lost(what=f"queue {DUE}", why=trouble, seconds=pause_s))
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), pause_s)
+                    pause_s = min(pause_s * 2, PAUSE_MAX_S)
         finally:
             stopping.cancel()
+
+    async def _passage(self, link: Link, patience_s: float) -> str | None:
+        """Until there is trouble, or it is time to begin anew. Returns what the trouble was."""
+        failures: list[str] = []
+
+        def on_failure(failure: Failure) -> None:
+            # It is held until the passage ends: that must not be in ten minutes.
+            if not failures:
+                asyncio.get_running_loop().call_later(patience_s, courier.stop)
+            failures.append(failure.why)
+            if len(failures) <= TOLD_MAX:
+                why = f"letter {failure.id} stays in {DUE}: {failure.why}"
+                self._emit(Handled(queue=DUE, fate=Fate.STUCK, why=why))
+
+        courier = self._courier = Courier(
+            [],
+            source=DUE,
+            decide=Judging(
+                decide=self._decide, again=self._again, on_missing=self._ways.forget, on_failure=on_failure
+            ),
+            bounds=Bounds(seconds=ANEW_S, depth_at_start=False),
+            terms=Terms(prefetch=self._prefetch, blocked_patience_s=float("inf")),
+        )
+        try:
+            await courier.on(link)
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            return await self._declared(str(error))
+        return f"{len(failures)} letters could not go, the first: {failures[0]}" if failures else None
+
+    async def _declared(self, trouble: str) -> str:
+        """It may be that the queue was deleted; then it is declared again."""
+        try:
+            await self._mend(DUE)
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            return f"{trouble}; and it cannot be declared: {error}"
+        return trouble
 
     async def _watch(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -153,6 +153,8 @@ class Serving:
         ]
         tasks += self._releasing(link, ground, laid)
         watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
+        if self._memory is None:  # in an application's tests nobody deletes anything behind its back
+            watching.append(asyncio.ensure_future(ground.keep(self._desks, self._emit)))
         self._emit(
             Ready(
                 queues=tuple(desk.plan.queue for desk in self._desks),

@@ -52,10 +52,10 @@ class Held:
     __slots__ = ("delivery", "letter", "past", "tries")
 
     def __init__(self, delivery: Delivery, letter: Letter, past: Past) -> None:
-        self.delivery = delivery
-        self.letter = letter
-        self.past = past
-        self.tries = 0
+        self.delivery: Delivery = delivery
+        self.letter: Letter = letter
+        self.past: Past = past
+        self.tries: int = 0
 
 
 class _Waiting(NamedTuple):

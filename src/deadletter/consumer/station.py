@@ -210,6 +210,7 @@ class Station:
             message=delivery.message,
             came_by=Address(delivery.exchange, delivery.routing_key),
             redelivered=delivery.redelivered,
+            circling=self._paths.circling,
         )
         try:
             past = self._paths.past(letter)

@@ -7,7 +7,9 @@ comes back from that died alone: it is counted, and after `deliveries` in all it
 each alone in their turn, are handled and gone.
 
 Being given back for another reason (a deployment, a lost connection, a closed gate) may make a message
-suspect, which costs a moment alone; it never puts it aside.
+suspect, which costs a moment alone. Only when it happens while it is alone does it count, and it must happen
+until `deliveries` are reached: a handler that blocks the loop until the broker hangs up, or that outlives the
+grace of every process, looks just like that.
 
 Queues that count deliveries (quorum) need no header for the first ones; classic queues only say
 "redelivered", so there the message is put back with the header each time. In the layout `native` a delivery

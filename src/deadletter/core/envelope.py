@@ -90,6 +90,9 @@ _TOUCHED: Final = {
     for default in (False, True)
 }
 
+_CIRCLING: Final = _VOLATILE | _SUMMARY | {_X_DEATH, b"CC"}
+"""What changes on a letter that the broker itself sends round; 3.x takes the `CC` off."""
+
 _PERSISTENT: Final = b"\x02"
 _ADDED_FLAGS: Final = HEADERS | DELIVERY_MODE
 _SET_ASIDE_FLAGS: Final = EXPIRATION | USER_ID
@@ -113,15 +116,15 @@ _KEY_PREFIX: Final = _prefix(_ROUTING_KEY, b"S")
 _DEATHS_PREFIX: Final = _prefix(_DEATHS, b"A")
 
 
-def letter_id(message: Message, *, source: str) -> str:
+def letter_id(message: Message, *, source: str, circling: bool = False) -> str:
     """The id of a letter: the one it carries, else one derived from all that does not change on redelivery.
 
     The same letter taken twice from the same queue has the same id. Two letters equal in every byte do
-    too; an id alone never merges letters.
+    too; an id alone never merges letters. `circling`: also the same when it died in between.
     """
     parts = _take_apart(message.properties)
     found = _sort(parts[2], table.find(parts[2], _ALWAYS), {})
-    return (found.id or _derive(message, parts, found.volatile, _hasher(source))).decode()
+    return (found.id or _derive(message, parts, found.volatile, _hasher(source), circling)).decode()
 
 
 def delivery_count(properties: bytes) -> int:
@@ -151,10 +154,11 @@ class Route:
     `run` names the run, `source` the queue the letters come from, `user` the user of the connection that
     publishes; `add` are headers of the caller's, which replace those of the same name. `anew`: the headers of
     ours that it carries are another letter's, and an application copied them; none of them goes on.
+    `circling`: its id is the one it had before it died.
     """
 
     __slots__ = (
-        "_constant", "_copies", "_dropped", "_hasher", "_leg", "_move", "_touched", "_user"
+        "_circling", "_constant", "_copies", "_dropped", "_hasher", "_leg", "_move", "_touched", "_user"
     )  # fmt: skip
 
     def __init__(
@@ -167,9 +171,11 @@ class Route:
         deaths: Deaths,
         leg: Leg = Leg.PLAIN,
         anew: bool = False,
+        circling: bool = False,
         add: Mapping[str, Value] = _NOTHING,
     ) -> None:
         self._user = user.encode()
+        self._circling = circling
         if forged := sorted(name for name in add if name.encode() in _OURS):
             raise UsageError(f"a move writes these headers itself: {', '.join(forged)}")
         if not target.exchange and not _COPIES.keys().isdisjoint(name.encode() for name in add):
@@ -205,7 +211,7 @@ class Route:
             _pack_u32(len(move)),
             move,
             _ID_PREFIX,
-            found.id or _derive(message, parts, found.volatile, self._hasher),
+            found.id or _derive(message, parts, found.volatile, self._hasher, self._circling),
             found.aside,
         ]
         kept = found.kept
@@ -342,14 +348,21 @@ def _elements(headers: bytes, start: int, end: int) -> bytes:
     return headers[start + 5 : end] if headers[start] == _ARRAY else headers[start:end]
 
 
-def _derive(message: Message, parts: _Parts, volatile: list[table.Entry], hasher: blake2b) -> bytes:
+def _derive(
+    message: Message, parts: _Parts, volatile: list[table.Entry], hasher: blake2b, circling: bool
+) -> bytes:
     """The id of a letter that carries none, from what is the same at each delivery.
 
     Delivery counts change, a table that holds nothing but them is not there the first time, and a quorum
     queue of 3.10 sorts the headers when it adds one; none of it may give the two copies of a crash different
-    ids.
+    ids. The deaths do count: they tell one letter from another of the same content. Where a letter dies and
+    comes back without us (`circling`) they may not, nor what the broker takes off when it dies.
     """
     flags, before, headers, mode, rest = parts
+    if circling:
+        volatile = table.find(headers, _CIRCLING)
+        if flags & _SET_ASIDE_FLAGS:
+            flags, rest = tail.set_aside(flags, rest, b"", {})
     steady = b"".join(sorted(table.pieces(table.cut(headers, volatile))))
     digest = hasher.copy()
     # With the flags and the table's length every part says itself where it ends.

@@ -66,7 +66,10 @@ class Failure:
     message: str | None = None
     stack: str | None = None
     host: str | None = None
+    service: str | None = None
+    release: str | None = None
     at: datetime | None = None
+    first_at: datetime | None = None
     retries: int | None = None
     queue: str | None = None
     queue_header: str | None = None
@@ -80,7 +83,10 @@ class _Dialect:
     message: str | None = None
     stack: str | None = None
     host: tuple[str, ...] = ()
+    service: str | None = None
+    release: str | None = None
     at: str | None = None
+    first_at: str | None = None
     retries: str | None = None
     queue: str | None = None
 
@@ -93,7 +99,10 @@ _DIALECTS: Final = (
         message=names.ERROR_MESSAGE,
         stack=names.ERROR_STACK,
         host=(names.ERROR_HOST,),
+        service=names.ERROR_SERVICE,
+        release=names.ERROR_RELEASE,
         at=names.ERROR_AT,
+        first_at=names.ERROR_FIRST_AT,
         retries=names.ATTEMPT,
     ),
     _Dialect(
@@ -167,7 +176,10 @@ def _read(dialect: _Dialect, headers: Mapping[str, object]) -> Failure:
         message=_text(headers, dialect.message, MAX_MESSAGE_CHARS),
         stack=bounded_stack(stack),
         host=next((host for h in dialect.host if (host := _text(headers, h, MAX_HOST_CHARS))), None),
+        service=_text(headers, dialect.service, MAX_HOST_CHARS),
+        release=_text(headers, dialect.release, MAX_HOST_CHARS),
         at=lenient.moment(headers.get(dialect.at)) if dialect.at else None,
+        first_at=lenient.moment(headers.get(dialect.first_at)) if dialect.first_at else None,
         retries=lenient.count(headers.get(dialect.retries)) if dialect.retries else None,
         queue=queue,
         queue_header=dialect.queue if queue else None,

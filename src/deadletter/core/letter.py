@@ -17,13 +17,16 @@ from deadletter.core.table import Value
 class Letter:
     """One message taken from `source`; raises MessageError when asked for what its bytes do not hold."""
 
-    __slots__ = ("_view", "came_by", "message", "redelivered", "source")
+    __slots__ = ("_circling", "_view", "came_by", "message", "redelivered", "source")
 
-    def __init__(self, *, source: str, message: Message, came_by: Address, redelivered: bool) -> None:
-        self.source = source
-        self.message = message
-        self.came_by = came_by
-        self.redelivered = redelivered
+    def __init__(
+        self, *, source: str, message: Message, came_by: Address, redelivered: bool, circling: bool = False
+    ) -> None:
+        self._circling = circling
+        self.source: str = source
+        self.message: Message = message
+        self.came_by: Address = came_by
+        self.redelivered: bool = redelivered
         self._view: View | None = None
 
     @property
@@ -62,8 +65,8 @@ class Letter:
 
     @property
     def id(self) -> str:
-        """The id it carries, or the one derived from it."""
-        return envelope.letter_id(self.message, source=self.source)
+        """The id it carries, or the one derived from it; from what outlives its deaths where it circles."""
+        return envelope.letter_id(self.message, source=self.source, circling=self._circling)
 
     @property
     def delivery_count(self) -> int:

@@ -63,7 +63,9 @@ class Chooser:
 
     def __init__(self, policies: Iterable[BrokerPolicy]) -> None:
         # By name among equal priorities: RabbitMQ promises no order there, and we want the same one twice.
-        self.policies = sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+        self.policies: list[BrokerPolicy] = sorted(
+            policies, key=lambda policy: (-policy.priority, policy.name)
+        )
         self._users = [policy for policy in self.policies if not policy.operator]
         self._operators = [policy for policy in self.policies if policy.operator]
 

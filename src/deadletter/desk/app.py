@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from fastapi import Body, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -24,7 +24,7 @@ _DLQS: Final = 1_000
 class SweepWish(BaseModel):
     """What to sweep."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     dlqs: list[Annotated[str, Field(min_length=1, max_length=255)]] = Field(
         default=[],

@@ -60,7 +60,7 @@ class Board:
         now: Callable[[], datetime],
         next_sweep_at: Callable[[str], datetime | None] = lambda _queue: None,
     ) -> None:
-        self.watches = tuple(watches)
+        self.watches: tuple[Watch, ...] = tuple(watches)
         """Set anew after a reload."""
         self.broker_version = ""
         self._instance = instance

@@ -66,7 +66,7 @@ class JqProcess:
         self._limits = limits
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
-        self.restarts = 0
+        self.restarts: int = 0
 
     async def __aenter__(self) -> Self:
         return self

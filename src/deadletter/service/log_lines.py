@@ -58,7 +58,7 @@ class Lines:
     """A bounded buffer before a stream; a thread empties it. `dropped` counts what was given up."""
 
     def __init__(self, stream: TextIO, *, on_drop: Callable[[int], str], chars: int = BUFFER_CHARS) -> None:
-        self.dropped = 0
+        self.dropped: int = 0
         self._stream = stream
         self._chars_max = chars
         self._on_drop = on_drop

@@ -180,7 +180,7 @@ class LogListener:
         later: Callable[[float, Callable[[], None]], object] | None = None,
     ) -> None:
         self.log = log
-        self.wants_decisions = level == "debug"
+        self.wants_decisions: bool = level == "debug"
         self._wants_letters = level in ("debug", "info")
         self._clock = clock
         self._later = later or _on_the_loop

@@ -66,15 +66,15 @@ class Office:
         self._emit = emit
         self._stopping = asyncio.Event()
         self._look_now = asyncio.Event()
-        self.ready = asyncio.Event()
-        self.gates = Gates(settings.guards, source.current, emit)
-        self.news = News(self.gates.hear)
+        self.ready: asyncio.Event = asyncio.Event()
+        self.gates: Gates = Gates(settings.guards, source.current, emit)
+        self.news: News = News(self.gates.hear)
         self.gates.on_news = self.news.tell
-        self.books = Books(emit, self._on_confirmed)
-        self.ways = WaysBack(self._lay_ground, self._on_origin)
+        self.books: Books = Books(emit, self._on_confirmed)
+        self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
         self._conditions = Conditions()
         self._surveyor = Surveyor(address, self._watches, emit)
-        self.staff = Staff(
+        self.staff: Staff = Staff(
             settings,
             self._watches,
             source,

@@ -48,7 +48,7 @@ class PolicySource:
         self._url = store_url
         self._emit = emit
         self._rows: Sequence[Row] | None = None
-        self.read = asyncio.Event()
+        self.read: asyncio.Event = asyncio.Event()
         """Whether the table was read once, or there is none: before that, what it says is not known."""
         if store_url is None:
             self.read.set()

@@ -56,7 +56,7 @@ class Reader:
         self._wanted = frozenset(wanted)
         self._whole = any(map(_looks_further, policies))
         self._content_type = any(policy.match.content_type is not None for policy in policies)
-        self.groups = any(policy.errors or policy.match.error_types for policy in policies)
+        self.groups: bool = any(policy.errors or policy.match.error_types for policy in policies)
         """Whether a policy looks at errors; only then letters are told apart by them."""
 
     def key(self, letter: Letter) -> Key | None:

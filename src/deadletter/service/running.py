@@ -38,9 +38,9 @@ class Service:
         name: str,
         each: bool = False,
     ) -> None:
-        self.settings = load()
+        self.settings: Settings = load()
         self.offices: list[Office] = []
-        self.broker_version = ""
+        self.broker_version: str = ""
         self._load = load
         self._emit = emit
         self._store_url = store_url

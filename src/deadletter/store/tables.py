@@ -20,8 +20,10 @@ MIGRATION_LOCK: Final = 0x6465_6164_6C65_7401
 EVENT_LOCK: Final = 0x6465_6164_6C65_7402
 """PostgreSQL's advisory locks are numbers; these are "deadlet" and one more."""
 
-event_config = table(TABLE, column("id", Integer), column("name", String), column("max_retries", Integer))
-handled = table(
+event_config: Final = table(
+    TABLE, column("id", Integer), column("name", String), column("max_retries", Integer)
+)
+handled: Final = table(
     "deadletter_handled",
     column("queue", String),
     column("key", String),

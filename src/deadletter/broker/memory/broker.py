@@ -28,7 +28,7 @@ from deadletter.broker.memory.queues import MemoryQueue
 from deadletter.broker.memory.routing import route
 from deadletter.broker.memory.rules import Policy
 from deadletter.broker.memory.shapes import Shapes
-from deadletter.broker.memory.traits import traits_of
+from deadletter.broker.memory.traits import Traits, traits_of
 from deadletter.broker.memory.transport import MemoryTransport
 from deadletter.broker.session import Link
 from deadletter.core import message, table
@@ -64,13 +64,13 @@ class MemoryBroker:
         vhost: str = "/",
         scramble: int | None = None,
     ) -> None:
-        self.traits = traits_of(version)
+        self.traits: Traits = traits_of(version)
         self.clock: Clock = LoopClock() if clock is None else clock
-        self.address = Address(host="memory", vhost=vhost)
-        self.dice = None if scramble is None else random.Random(scramble)
+        self.address: Address = Address(host="memory", vhost=vhost)
+        self.dice: random.Random | None = None if scramble is None else random.Random(scramble)
         """Confirms of what came together go out in this order; None: as they came."""
         self.blocked_reason: str | None = None
-        self.down = False
+        self.down: bool = False
         self._peers: dict[MemoryConnection, Peer] = {}
         self._shapes = Shapes(self, vhost)
         self._carriage = Carriage(self.clock, self.traits, self.route)

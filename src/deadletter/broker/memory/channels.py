@@ -71,8 +71,8 @@ class Settlement:
 class ServerChannel:
     def __init__(self, peer: Peer, number: int) -> None:
         self.number = number
-        self.closed = False
-        self.published_now = False
+        self.closed: bool = False
+        self.published_now: bool = False
         """Whether the last frame completed a publish."""
         self._peer = peer
         self._broker = peer.broker

@@ -45,14 +45,14 @@ class Peer:
         self.broker = broker
         self.name = name
         self.user = user
-        self.blocked = False
+        self.blocked: bool = False
         self._transport = transport
         self._frame_max_bytes = frame_max_bytes
         self._reader = FrameReader()
         self._channels: dict[int, ServerChannel] = {}
         self._unread: deque[tuple[int, int, bytes]] = deque()
         self._closing = False
-        self.over = False
+        self.over: bool = False
 
     # -- in ----------------------------------------------------------------------------------------------
     def feed(self, data: bytes) -> None:

@@ -87,7 +87,7 @@ class MemoryQueue:
         self.refusing = False
         """A test wants every publish refused."""
         self.subscribers: list[Subscriber] = []
-        self.unacked = 0
+        self.unacked: int = 0
         self._house = house
         self._ready: list[tuple[Place, Item]] = []
         self._ready_bytes = 0
@@ -96,7 +96,7 @@ class MemoryQueue:
         self._timer: Timer | None = None
         self._running = False
         self._stopped: WeakKeyDictionary[object, bool] = WeakKeyDictionary()
-        self.gone = False
+        self.gone: bool = False
 
     @property
     def quorum(self) -> bool:

@@ -34,7 +34,9 @@ class Shapes:
         self._house = house
         self._vhost = vhost
         self.queues: dict[str, MemoryQueue] = {}
-        self.exchanges = {name: Exchange(name=name, kind=kind) for name, kind in PREDECLARED.items()}
+        self.exchanges: dict[str, Exchange] = {
+            name: Exchange(name=name, kind=kind) for name, kind in PREDECLARED.items()
+        }
         self.policies: dict[str, Policy] = {}
 
     # -- queues ------------------------------------------------------------------------------------------

@@ -69,8 +69,8 @@ class Gate:
     )
 
     def __init__(self, key: str, origin: str, breaker: Breaker | None = None) -> None:
-        self.key = key
-        self.origin = origin
+        self.key: str = key
+        self.origin: str = origin
         self._breaker = breaker
         self._refusals = Refusals()
         self._health: Hold | None = None
