@@ -174,6 +174,7 @@ async def test_the_second_sigterm_ends_it_at_once(vhost: Vhost, tmp_path: Path) 
         with served(mute.vhost, tmp_path, policy(delay="30s") + WATCH, start=False) as (one,):
             one.start(ready=False)
             await asyncio.to_thread(one.until_ready)
+            await until(lambda: consumers(vhost, "orders.dlq") > 0, "it consumes")
             mute.hears.clear()
             await app.publish("", "orders", map(letter, numbered(100)))
             await until(lambda: taken(vhost, "orders.dlq") > 0, "it has taken some")
@@ -184,6 +185,10 @@ async def test_the_second_sigterm_ends_it_at_once(vhost: Vhost, tmp_path: Path) 
             one.process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(one.process.wait, 5) == 128 + signal.SIGTERM
     await until(lambda: postbox.depth(vhost.url, "orders.dlq") == 100, "all of them are there again")
+
+
+def consumers(vhost: Vhost, queue: str) -> int:
+    return int((vhost.get("queues", queue) or {}).get("consumers", 0))
 
 
 def taken(vhost: Vhost, queue: str) -> int:

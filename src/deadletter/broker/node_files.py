@@ -37,6 +37,7 @@ from typing import Self
 from deadletter.broker import processes
 from deadletter.errors import NoPrivateBroker
 
+_SAMPLES = ("global", "basic", "detailed")
 PLUGINS = ("rabbitmq_management", "rabbitmq_shovel", "rabbitmq_shovel_management")
 
 _LOCK_LIMIT_S = 60.0
@@ -188,7 +189,11 @@ def write_configuration(
         f"management.tcp.ip = {listen}",
         f"management.tcp.port = {claim.ports.api}",
         "disk_free_limit.absolute = 1MB",  # a small disk is no reason to block a test
-        "collect_statistics_interval = 1000",  # depths in the management API are a second old, not five
+        # What the management API tells is a second or two old, not ten: queues report each second (quorum
+        # queues by another clock, see node.py), and that is looked at as often as samples are kept.
+        "collect_statistics_interval = 1000",
+        *(f"management.sample_retention_policies.{kind}.minute = 1" for kind in _SAMPLES),
+        *(f"management.sample_retention_policies.{kind}.hour = 60" for kind in _SAMPLES),
     ]
     if tls is not None:
         for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
