@@ -32,7 +32,6 @@ from deadletter.core.layouts.serving import level, serving
 from deadletter.core.plan import Plan
 from deadletter.core.topology import Topology
 from deadletter.errors import (
-    AccessRefused,
     ConnectionLost,
     DeadletterError,
     ManagementRefused,
@@ -215,7 +214,9 @@ class Ground:
         exchanges = (exchange.name for exchange in planned_exchanges(laid))
         try:
             missing = await self._missing([queue, *laid.queues], exchanges)
-        except AccessRefused:
+        except ConnectionLost:
+            raise
+        except WireError:
             return False  # RabbitMQ 4.3 shows a name only to those who may do something with it
         if missing is None or missing.name == queue:
             return True
