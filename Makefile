@@ -6,9 +6,8 @@ VERSIONS ?= 3.10 4.0 4.3
 # Which of the broker tests; "not slow" is what make test runs.
 MARK ?= slow or not slow
 PYTEST := $(BIN)/pytest
-# Each worker has a broker of its own, and much of a broker test is waiting. One test at a time is dealt, the
-# long ones (brokers) first: nobody ends up with a heap of them while the others are done.
-ABREAST := -n 3 --maxschedchunk 1
+# Each worker has a broker of its own, and much of a broker test is waiting.
+ABREAST := -n 3 --dist worksteal
 
 .PHONY: help setup postgres demo test check lint types imports format brokers test-brokers chaos bench lock clean
 

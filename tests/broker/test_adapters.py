@@ -92,6 +92,8 @@ def test_faststream_retries_parks_and_loses_nothing(policy: str, vhost: Vhost) -
     check_the_broker(vhost, {"refused", "hopeless", "not an order"})
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 @pytest.mark.parametrize(("name", "queue", "dlq"), RECIPES)
 def test_a_recipe_with_dlq_serve_retries_parks_and_loses_nothing(
     name: str, queue: str, dlq: str, vhost: Vhost

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 
@@ -14,6 +13,7 @@ import pika
 import pytest
 from tests import postbox
 from tests.brokers import Vhost, call
+from tests.commanding import command
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.core import looking, names
@@ -301,14 +301,7 @@ def test_thirty_looks_destroy_nothing(vhost: Vhost) -> None:
 
 # -- the command -----------------------------------------------------------------------------------------
 def dlq(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deadletter.cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return command(*arguments, environment={**os.environ, **environment})
 
 
 def test_the_command(vhost: Vhost) -> None:

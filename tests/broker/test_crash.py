@@ -40,7 +40,10 @@ def check(vhost: Vhost, bodies: list[bytes], *, copies_most: int) -> None:
     assert all(len(known) == 1 for known in ids.values()), "copies of a letter differ in their id"
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("classic", 10), ("quorum", 25)])
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [pytest.param("classic", 10, marks=[pytest.mark.slow, pytest.mark.kills]), ("quorum", 25)],
+)
 def test_killed_again_and_again(vhost: Vhost, kind: str, kills: int) -> None:
     """kill -9 at random moments. A quorum queue destroys letters after 20 lost deliveries: hence 25."""
     postbox.declare(vhost.url, "source", "target", kind=kind)

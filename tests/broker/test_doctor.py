@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.brokers import Vhost, call
+from tests.commanding import command
 
 from deadletter.core.layouts import LAYOUTS
 from deadletter.core.looking import version_of
@@ -21,14 +21,7 @@ def dlq(*arguments: str, url: str, api: str | None = None) -> subprocess.Complet
 
 def run(*arguments: str, url: str, api: str | None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "DLQ_URL": url} | ({} if api is None else {"DLQ_API": api})
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("dlq")), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=60,
-    )
+    return command(*arguments, environment=environment)
 
 
 def broken(vhost: Vhost) -> None:

@@ -69,6 +69,8 @@ async def parked(app: Application, count: int, seconds: float = 60) -> list[Deli
 
 
 # -- every way to die ----------------------------------------------------------------------------------------
+@pytest.mark.slow
+@pytest.mark.kills
 async def test_six_trips_for_every_way_to_die(vhost: Vhost, tmp_path: Path) -> None:
     """Rejected, expired, pushed out, over the delivery limit; classic and quorum; none lost, each counted."""
     origins = {

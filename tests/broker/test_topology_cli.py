@@ -18,6 +18,7 @@ import pika
 import pytest
 from tests import postbox
 from tests.brokers import Vhost, call, in_vhost
+from tests.commanding import command
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.broker.courier import Terms
@@ -40,14 +41,8 @@ KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
 
 def dlq(vhost: Vhost, *arguments: str, url: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deadletter.cli.main", "topology", *arguments],
-        env={**os.environ, "DLQ_URL": url or vhost.url, "DLQ_API": vhost.api},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environment = {**os.environ, "DLQ_URL": url or vhost.url, "DLQ_API": vhost.api}
+    return command("topology", *arguments, environment=environment)
 
 
 def told(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
@@ -389,6 +384,8 @@ def _depth(vhost: Vhost, queue: str) -> int:
         return -1
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 @KINDS
 def test_a_migration_that_is_killed_again_and_again(vhost: Vhost, kind: str) -> None:
     """On the way there, and on the way back; then it ends, and every letter is there once."""

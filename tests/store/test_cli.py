@@ -6,14 +6,13 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests.commanding import command
 from tests.store.grounds import Ground, SqliteGround
 
-DLQ = Path(sys.executable).with_name("dlq")
 CONFIG = """
 [default_policy]
 backoff = { kind = "fixed", delays = ["1s", "5s"] }
@@ -26,15 +25,7 @@ retries = 1
 
 def dlq(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("DLQ_", "XDG_"))}
-    return subprocess.run(
-        [str(DLQ), *arguments],
-        cwd=home,
-        env={**clean, "HOME": str(home), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return command(*arguments, environment={**clean, "HOME": str(home), **environment}, directory=home)
 
 
 def answer(*arguments: str, home: Path, code: int = 0, **environment: str) -> Any:
@@ -137,8 +128,8 @@ def test_what_makes_no_sense_ends_with_2(ground: Ground, tmp_path: Path) -> None
     if isinstance(ground, SqliteGround):
         assert not ground.path.exists()
     for url in ("mysql://u:hunter2@h/d", "postgresql://u:hunter2/x@h/d", "sqlite:///:memory:"):
-        for command in (["list"], ["set", "a", "1"], ["remove", "a"]):
-            done = dlq("policy", *command, "--store", url, home=tmp_path)
+        for words in (["list"], ["set", "a", "1"], ["remove", "a"]):
+            done = dlq("policy", *words, "--store", url, home=tmp_path)
             assert (done.returncode, done.stdout) == (2, ""), url
             assert "hunter2" not in done.stderr
 
@@ -146,9 +137,9 @@ def test_what_makes_no_sense_ends_with_2(ground: Ground, tmp_path: Path) -> None
 def test_a_store_that_cannot_be_reached_ends_with_3(tmp_path: Path) -> None:
     url = "postgresql://u:hunter2@127.0.0.1:1/d"
     printed = {}
-    for command in (["list"], ["set", "a", "1"], ["remove", "a"]):
-        done = dlq("policy", *command, "--store", url, home=tmp_path)
-        printed[command[0]] = done.stdout.splitlines()
+    for words in (["list"], ["set", "a", "1"], ["remove", "a"]):
+        done = dlq("policy", *words, "--store", url, home=tmp_path)
+        printed[words[0]] = done.stdout.splitlines()
         assert done.returncode == 3
         assert done.stderr.startswith("dlq: the store postgresql://u@127.0.0.1:1/d does not answer: ")
         assert "hunter2" not in done.stderr + done.stdout

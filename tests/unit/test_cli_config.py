@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commanding import command
 
 import deadletter
 
@@ -24,15 +25,11 @@ def dlq(
     *arguments: str | Path, directory: Path, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DLQ_")}
-    return subprocess.run(
-        [sys.executable, "-m", "deadletter.cli.main", *map(str, arguments)],
-        cwd=directory,
-        env={**clean, "HOME": str(directory), "PYTHONPATH": str(SOURCES), **environment},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return command(
+        *map(str, arguments),
+        environment={**clean, "HOME": str(directory), **environment},
+        directory=directory,
+        stdin=stdin,
     )
 
 
