@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing
 from itertools import pairwise
 from typing import Any
 
@@ -202,7 +202,8 @@ def kill_connections(vhost: Vhost) -> None:
             call(vhost.broker, "DELETE", "connections", connection["name"])
             killed.append(connection["name"])
         except AssertionError as refused:
-            assert ": 500 " in str(refused), "only of one that has ended by itself meanwhile"
+            if ": 500 " not in str(refused):  # that is one that has ended by itself meanwhile
+                raise
     assert killed
 
 
