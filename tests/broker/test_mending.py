@@ -119,6 +119,7 @@ async def test_due_letters_that_lost_their_queue_have_it_again(vhost: Vhost) -> 
     """Also while the application's own queue is not there, which is nobody's to declare."""
     tries: Counter[bytes] = Counter()
     async with serving(flaky(vhost, "return", tries)) as events:
+        await until(lambda: (vhost.get("queues", DUE) or {}).get("consumers"), "it is consumed")
         await asyncio.to_thread(vhost.delete, "queues", "orders")
         await asyncio.to_thread(vhost.delete, "queues", DUE)
         await until(lambda: losses(events, f"queue {DUE}"), "the news")

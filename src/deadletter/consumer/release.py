@@ -32,7 +32,8 @@ from deadletter.errors import ConnectionLost, DeadletterError, MessageError
 
 FULL_MS: Final = 5_000
 """How long a letter waits whose origin is full."""
-ANEW_S: Final = 600.0
+ANEW_S: Final = 60.0
+"""How often it begins anew: a queue that is deleted as a consumer comes may tell it nothing (4.3.6)."""
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 WELL_S: Final = 5.0
