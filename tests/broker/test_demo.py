@@ -21,7 +21,7 @@ async def test_an_application_retries_and_parks(vhost: Vhost) -> None:
         "2 letters in shipments__dlq",
         "NoAddress: shipment 3 goes nowhere (deadletter)",
         'raise NoAddress(f"shipment {shipment.number} goes nowhere")',
-        "deadletter-error-release    1.4.2",
+        "failed      service shop, release 1.4.2, host ",
     ]
     for words in told:
         assert words in shown, shown

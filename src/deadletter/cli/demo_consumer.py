@@ -25,7 +25,7 @@ from deadletter.amqp.publisher import publish_all
 from deadletter.cli.peek import letter_text
 from deadletter.cli.units import count
 from deadletter.consumer.events import Event, Fate, Handled, Ready
-from deadletter.core import message, names
+from deadletter.core import message
 from deadletter.core.message import Message as Published
 from deadletter.core.message import View
 from deadletter.service.peek import peek
@@ -145,7 +145,3 @@ async def _report(console: Console, address: Address) -> None:
     )
     for number, seen in enumerate(look.letters[:1], 1):
         console.print(letter_text(number, seen, 400), markup=False)
-        told = seen.letter.headers
-        console.print("Its headers also say where that was:")
-        for header in (names.ERROR_SERVICE, names.ERROR_RELEASE, names.ERROR_HOST, names.CAUSE):
-            console.print(f"   {header:28}{told.get(header)}", markup=False)
