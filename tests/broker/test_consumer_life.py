@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, closing
 
 import pika
 import pytest
-from tests import postbox
+from tests import consuming, postbox
 from tests.brokers import Vhost
 from tests.consuming import depth, until
 
@@ -24,22 +24,11 @@ from deadletter.core import names
 
 @asynccontextmanager
 async def serving(app: Consumer) -> AsyncIterator[list[Handled]]:
-    """The consumer runs within; whatever ended it is raised."""
-    heard: list[Handled] = []
-    app.listen(lambda event: heard.append(event) if isinstance(event, Handled) else None)
-    task = asyncio.create_task(app.serve())
-    await asyncio.sleep(0)
-    assert app.ready is not None
-    ready = asyncio.create_task(app.ready.wait())
-    await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
-    ready.cancel()
-    if task.done():
-        task.result()
-    try:
-        yield heard
-    finally:
-        app.stop()
-        await asyncio.wait_for(task, 60)
+    """What became of each message, as it becomes known."""
+    told: list[Handled] = []
+    app.listen(lambda event: told.append(event) if isinstance(event, Handled) else None)
+    async with consuming.serving(app):
+        yield told
 
 
 async def fill(

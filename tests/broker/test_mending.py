@@ -12,7 +12,7 @@ from typing import Any
 
 import pika
 import pytest
-from tests import postbox
+from tests import consuming, postbox
 from tests.brokers import Vhost, call
 
 from deadletter import Consumer, fixed
@@ -37,17 +37,8 @@ def soon(broker: PrivateBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @asynccontextmanager
 async def serving(app: Consumer) -> AsyncIterator[list[Event]]:
-    events: list[Event] = []
-    app.listen(events.append)
-    task = asyncio.create_task(app.serve())
-    await asyncio.sleep(0)
-    assert app.ready is not None
-    await asyncio.wait({task, asyncio.ensure_future(app.ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    try:
-        yield events
-    finally:
-        app.stop()
-        await asyncio.wait_for(task, 60)
+    async with consuming.serving(app) as heard:
+        yield heard.events
 
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> None:

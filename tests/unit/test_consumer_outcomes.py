@@ -85,6 +85,12 @@ def test_what_handlers_raise_themselves() -> None:
     assert unreadable.cause == "undecodable"
 
 
+@pytest.mark.parametrize("no_error", [int, "ValueError", ValueError("one of them")])
+def test_a_rule_for_what_is_no_error(no_error: Any) -> None:
+    with pytest.raises(UsageError, match="expected classes of errors"):
+        Rules(retries=1, backoff=fixed(1), on={no_error: park})
+
+
 def test_a_rule_that_is_none() -> None:
     with pytest.raises(UsageError, match="expected park, discard"):
         Rules(retries=1, backoff=fixed(1), on={KeyError: "park"})  # type: ignore[dict-item]

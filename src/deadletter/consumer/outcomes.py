@@ -97,6 +97,8 @@ class Rules:
         self.schedule: Schedule = compiled(backoff, retries)
         self._by_error: dict[type[BaseException], Treatment] = {}
         for error, rule in (on or {}).items():
+            if not (isinstance(error, type) and issubclass(error, BaseException)):
+                raise UsageError(f"on: expected classes of errors, got {error!r}: no handler can raise that")
             self._by_error[error] = self._treatment(rule, retries, backoff)
 
     def _treatment(self, rule: Rule, retries: int, backoff: Delays) -> Treatment:
