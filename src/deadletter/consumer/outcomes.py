@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from deadletter.consumer.backoffs import Delays, compiled, milliseconds
 from deadletter.core.backoff import Backoff, Schedule
@@ -96,7 +96,8 @@ class Rules:
     ) -> None:
         self.schedule: Schedule = compiled(backoff, retries)
         self._by_error: dict[type[BaseException], Treatment] = {}
-        for error, rule in (on or {}).items():
+        told: Mapping[Any, Rule] = on or {}  # not everybody has a type checker
+        for error, rule in told.items():
             if not (isinstance(error, type) and issubclass(error, BaseException)):
                 raise UsageError(f"on: expected classes of errors, got {error!r}: no handler can raise that")
             self._by_error[error] = self._treatment(rule, retries, backoff)
