@@ -110,18 +110,18 @@ def steps(queue: Queue, live: Topology) -> tuple[str, ...]:
         f"declare {detour}: fanout, with {waiting} as its alternate exchange, bound to {name}; bind it as "
         f"{name} is bound{where}, then unbind {name}; then unbind {name} from {detour}"
     )
+    rest = f"{queue.type}, durable, without TTL, limits or dead-letter exchange"
+    swapped = f"delete {name} if it is empty and unused (consumers that are there get a basic.cancel)"
     whole = (
         "dlq topology apply --migrate does all of this, one migration of a queue at a time, goes on where it "
         "was interrupted, and puts everything back if it cannot go on"
     )
     return (
         before,
-        f"declare {waiting}: {queue.type}, durable, without TTL, limits or dead-letter exchange; and a "
-         "fanout exchange of that name which leads to it",
+        f"declare {waiting}: {rest}; and a fanout exchange of that name which leads to it",
         away,
         f"dlq move --keep-deaths {name} {waiting}, until {name} stays empty",
-        f"delete {name} if it is empty and unused (consumers that are there get a basic.cancel); declare "
-         "it as planned",
+        f"{swapped}; declare it as planned",
         f"bind {name} to {detour}; dlq move --keep-deaths {waiting} {name}",
         f"bind {name} as {detour} is bound, then delete {detour}, and {waiting} if it is empty",
         whole,

@@ -5,7 +5,8 @@ in both. Whoever carries on looks at what has arrived, before the first letter m
 
 - A letter that is *redelivered* and whose like has arrived by an earlier move is the copy the kill left.
 - Where both queues were bound at once (`doubled`: somebody bound the old one again) a letter whose like came
-  to the target by itself is the other copy of it.
+  to the target by itself is the other copy of it; and of two alike in the source one that was moved there
+  and one that came there by itself are one letter.
 
 Neither is certain: two letters can be equal in every byte. So a copy is not dropped but *set aside* in a
 queue of its own, each as often as its like has arrived and not once more. A person who knows that they were
@@ -104,16 +105,17 @@ async def carry(
     carried = Carried()
     tries, looked = 0, not (resumed or doubled)
     arrived, blind = Arrived(), False
+    pairs = Pairs(target) if doubled else None
     for _ in range(PASSES):
         try:
             if await depth_of(addresses, source) == 0:
                 return carried
             if not looked:
                 arrived, blind = await _look(addresses, source, target, doubled=doubled)
-                if arrived:
+                if arrived or pairs is not None:
                     await supervise(addresses, lambda link: _declare(link, copies))
                 looked = True
-            judge = _Judge(by, copies.name, arrived, blind=blind)
+            judge = _Judge(by, copies.name, arrived, blind=blind, pairs=pairs)
             tally = await Courier(
                 addresses,
                 source=source,
@@ -141,17 +143,40 @@ async def carry(
     return carried
 
 
+class Pairs:
+    """Letters of a source that was bound while they were moved there from `moved_from`: each came twice."""
+
+    def __init__(self, moved_from: str) -> None:
+        self._moved_from = moved_from
+        self._single: tuple[Counter[bytes], Counter[bytes]] = (Counter(), Counter())
+        """Without their other copy so far: those that came by themselves, those that were moved."""
+
+    def completes(self, letter: Letter) -> bool:
+        """Whether this letter is the second of a pair."""
+        like = likeness(letter)
+        moved = _moved_from(letter, self._moved_from)
+        if self._single[not moved][like] > 0:
+            self._single[not moved][like] -= 1
+            return True
+        self._single[moved][like] += 1
+        return False
+
+
 class _Judge:
-    def __init__(self, by: str, copies: str, arrived: Arrived, *, blind: bool) -> None:
+    def __init__(self, by: str, copies: str, arrived: Arrived, *, blind: bool, pairs: Pairs | None) -> None:
         self.set_aside = 0
         self.maybe_twice = 0
         self._arrived = arrived
         self._blind = blind
+        self._pairs = pairs
         self._go = Send(exchange=by, routing_key="", deaths=Deaths.KEEP)
         self._aside = Send(routing_key=copies, deaths=Deaths.KEEP)
 
     def decide(self, letter: Letter) -> Verdict:
         if self._arrived and self._arrived.takes(letter):
+            self.set_aside += 1
+            return self._aside
+        if self._pairs is not None and self._pairs.completes(letter):
             self.set_aside += 1
             return self._aside
         if self._blind and letter.redelivered:
@@ -168,8 +193,7 @@ async def _look(
     arrived = Arrived()
 
     def note(letter: Letter) -> Verdict:
-        marks = letter.select(_MARKS)
-        by_move = marks.get(names.SOURCE) == source and names.MOVE in marks
+        by_move = _moved_from(letter, source)
         if by_move or doubled:
             (arrived.moved if by_move else arrived.direct)[likeness(letter)] += 1
         return Leave()
@@ -180,6 +204,11 @@ async def _look(
     if depth:
         await Courier(addresses, source=target, decide=note, persistence=_ONCE).run()
     return arrived, False
+
+
+def _moved_from(letter: Letter, queue: str) -> bool:
+    marks = letter.select(_MARKS)
+    return marks.get(names.SOURCE) == queue and names.MOVE in marks
 
 
 async def depth_of(addresses: Sequence[Address], queue: str) -> int:
