@@ -294,14 +294,27 @@ class Channel:
     ) -> None:
         await self._ask(requests.unbind_queue(queue, exchange, routing_key, arguments), replies.Done)
 
-    async def delete_queue(self, queue: str) -> int:
-        return (await self._ask(requests.delete_queue(queue), replies.Counted)).message_count
+    async def bind_exchange(
+        self, target: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
+    ) -> None:
+        """What the exchange `source` would give to a queue that is bound so, it gives to `target`."""
+        await self._ask(requests.bind_exchange(target, source, routing_key, arguments), replies.Done)
+
+    async def unbind_exchange(
+        self, target: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
+    ) -> None:
+        await self._ask(requests.unbind_exchange(target, source, routing_key, arguments), replies.Done)
+
+    async def delete_queue(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """How many letters went with it. A quorum queue knows no conditions (540 closes the connection)."""
+        deletion = requests.delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
+        return (await self._ask(deletion, replies.Counted)).message_count
 
     async def purge_queue(self, queue: str) -> int:
         return (await self._ask(requests.purge_queue(queue), replies.Counted)).message_count
 
-    async def delete_exchange(self, exchange: str) -> None:
-        await self._ask(requests.delete_exchange(exchange), replies.Done)
+    async def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
+        await self._ask(requests.delete_exchange(exchange, if_unused=if_unused), replies.Done)
 
     # -- taking ------------------------------------------------------------------------------------------
     async def qos(self, prefetch: int) -> None:

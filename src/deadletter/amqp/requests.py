@@ -98,6 +98,20 @@ def delete_exchange(exchange: str, *, if_unused: bool = False) -> bytes:
     return _method(40, 20, _RESERVED, short(exchange), _bits(if_unused, False))
 
 
+def bind_exchange(
+    destination: str, source: str, routing_key: str, arguments: Mapping[str, Value] = _NO_ARGUMENTS
+) -> bytes:
+    names = short(destination), short(source), short(routing_key)
+    return _method(40, 30, _RESERVED, *names, b"\0", _table(arguments))
+
+
+def unbind_exchange(
+    destination: str, source: str, routing_key: str, arguments: Mapping[str, Value] = _NO_ARGUMENTS
+) -> bytes:
+    names = short(destination), short(source), short(routing_key)
+    return _method(40, 40, _RESERVED, *names, b"\0", _table(arguments))
+
+
 def declare_queue(
     queue: str,
     *,

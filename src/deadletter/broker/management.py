@@ -87,6 +87,13 @@ class Management:
         path = f"{self._path(what, in_vhost=True)}/{quote(name, safe='')}"
         await self._ask("PUT", path, json=content)
 
+    async def delete(self, what: str, *below: str) -> None:
+        """Delete something of our vhost; that it is not there is well."""
+        path = "/".join([self._path(what, in_vhost=True), *(quote(part, safe="") for part in below)])
+        answer = await self._send("DELETE", path)
+        if answer.status_code != httpx.codes.NOT_FOUND:
+            self._checked(answer)
+
     def _path(self, what: str, *, in_vhost: bool) -> str:
         return f"{what}/{quote(self._vhost, safe='')}" if in_vhost else what
 

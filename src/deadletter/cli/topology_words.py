@@ -177,15 +177,20 @@ def _tally(items: Sequence[Item]) -> str:
 
 def _migration_text(one: Result) -> Iterator[str]:
     match one:
-        case Migrated(queue=queue, moved=moved, set_aside=set_aside, copies=copies, maybe_twice=twice):
+        case Migrated(queue=queue, moved=moved, set_aside=set_aside, copies=copies):
             yield f"migrated {queue}: it is as planned; {count(moved)} were moved on the way there and back"
             if set_aside:
                 yield (
                     f"  {count(set_aside)} looked like copies an interruption left, and are in {copies}; "
                     f"if they are letters of their own: dlq move --keep-deaths {copies} {queue}"
                 )
-            if twice:
-                yield f"  up to {count(twice)} may be in {queue} twice, with the same deadletter-id"
+            if one.maybe_twice:
+                yield f"  up to {count(one.maybe_twice)} may be in {queue} twice, with the same deadletter-id"
+            if one.gone:
+                yield (
+                    f"  {count(one.gone)} went with the old queue: published to it by its name in the "
+                    "instant in which it was deleted"
+                )
         case NotMigrated(queue=queue, why=why):
             yield f"not migrated {queue}: {why}"
         case _:
@@ -216,6 +221,7 @@ def _migration_json(one: Result) -> dict[str, Any]:
                 "set_aside": one.set_aside,
                 "copies": one.copies if one.set_aside else None,
                 "maybe_twice": one.maybe_twice,
+                "gone": one.gone,
                 "why": None,
             }
         case NotMigrated():
