@@ -200,7 +200,8 @@ class _Desk:
             raise UsageError(
                 f"expected dead-letter queues that a watch looks after, got {', '.join(unknown)}"
             )
-        return [_answer(swept) for swept in await self._service.sweep(dlqs, "request")]
+        since = {gate.gate: gate.since for gate in self.board.status().gates}
+        return [_answer(swept, since) for swept in await self._service.sweep(dlqs, "request")]
 
     def status(self) -> Status:
         return self.board.status()
@@ -214,10 +215,16 @@ class _Desk:
         return None
 
 
-def _answer(swept: Swept) -> SweepAnswer:
+def _answer(swept: Swept, since: Mapping[str, datetime]) -> SweepAnswer:
     if swept.refused:
-        state = SweepState.ELSEWHERE if "another instance" in swept.refused else SweepState.FAILED
+        state = SweepState.ELSEWHERE if swept.elsewhere else SweepState.FAILED
         return SweepAnswer(dlq=swept.dlq, state=state, why=swept.refused)
+    whys = [
+        f"{kept.why} (closed since {since[kept.gate]:%Y-%m-%d %H:%M:%S} UTC)"
+        if kept.gate in since
+        else kept.why
+        for kept in swept.kept
+    ]
     return SweepAnswer(
         dlq=swept.dlq,
         state=SweepState.SWEPT,
@@ -226,6 +233,7 @@ def _answer(swept: Swept) -> SweepAnswer:
         left=swept.left,
         failed=swept.failed,
         seconds=swept.seconds,
+        why="; ".join(whys),
     )
 
 
