@@ -43,6 +43,7 @@ log_format = "json"
 log_level = "debug"
 grace = "1min"
 prefetch = 50
+heartbeat = "4s"
 survey = "1s"
 adjust_dlqs = false
 [guards]
@@ -84,6 +85,7 @@ def test_every_value_comes_out_as_it_was_written(tmp_path: Path) -> None:
         log_level="debug",
         grace_ms=60_000,
         prefetch=50,
+        heartbeat_ms=4_000,
         survey_ms=1_000,
         adjust_dlqs=False,
     )
@@ -121,6 +123,7 @@ def test_the_environment_says_each_of_them_in_its_own_type(tmp_path: Path) -> No
         "DLQ_SERVE_LOG_LEVEL": "error",
         "DLQ_SERVE_GRACE": "0s",
         "DLQ_SERVE_PREFETCH": "65535",
+        "DLQ_SERVE_HEARTBEAT": "1min",
         "DLQ_SERVE_SURVEY": "1h",
         "DLQ_SERVE_ADJUST_DLQS": "no",
         "DLQ_GUARDS_REQUIRE_CONSUMERS": "false",

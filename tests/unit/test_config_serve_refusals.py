@@ -51,6 +51,7 @@ LEVELS = WATCH + "layout = 'levels'\n"
         ("[serve]\nprefetch = 65536", "2: serve.prefetch: expected at most 65535"),
         ("[serve]\nsurvey = '999ms'", '2: serve.survey: expected a time from 1 s to 1 h, got "999ms"'),
         ("[serve]\nsurvey = '2h'", "2: serve.survey: expected a time from 1 s to 1 h"),
+        ("[serve]\nheartbeat = '1s'", "2: serve.heartbeat: expected a time from 2 s to 10 min"),
         ("[serve]\nadjust_dlqs = 'yes'", "2: serve.adjust_dlqs: expected true or false"),
         ("[serve]\nport = 1", "2: serve.port: expected "),
         ("[server]\nlisten = 'off'", "1: server: expected a key there is (did you mean serve?)"),

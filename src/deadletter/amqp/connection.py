@@ -10,7 +10,9 @@ looks at the flag, and stops its own source (`pause_reading` there) until `on_pr
 a slow broker fills the network's buffers, not ours.
 
 Heartbeats go both ways. Our own go out while nothing else does. The broker's silence for two intervals
-ends the conversation, except while it is we who do not listen.
+ends the conversation, except while it is we who do not listen. The same silence ends it when we were away
+ourselves (frozen, or stuck): the broker has given our letters to others, and what still lies in the socket
+must not be acted on.
 """
 
 from __future__ import annotations
@@ -114,7 +116,11 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
+        now = self._loop.time()
+        if self._silent_too_long(now):
+            self._miss()
+            return
+        self._heard_at = now
         channels = self._channels
         try:
             for kind, number, payload in self._reader.feed(data):
@@ -240,12 +246,18 @@ class Connection(asyncio.Protocol):
 
     def _tick(self) -> None:
         now = self._loop.time()
-        if self._reading and now - self._heard_at > 2 * self._heartbeat_s:
-            self.abort(HeartbeatMissed(f"nothing heard from {self.address} for {2 * self._heartbeat_s} s"))
+        if self._silent_too_long(now):
+            self._miss()
             return
         if self._writable and now - self._spoke_at >= self._heartbeat_s / 2:
             self._write_now(HEARTBEAT_FRAME)
         self._ticker = self._loop.call_later(self._heartbeat_s / 4, self._tick)
+
+    def _silent_too_long(self, now: float) -> bool:
+        return bool(self._heartbeat_s) and self._reading and now - self._heard_at > 2 * self._heartbeat_s
+
+    def _miss(self) -> None:
+        self.abort(HeartbeatMissed(f"nothing heard from {self.address} for {2 * self._heartbeat_s} s"))
 
     # -- channels ----------------------------------------------------------------------------------------
     async def channel(self) -> Channel:

@@ -18,7 +18,7 @@ from deadletter.broker.verdict import Send, Wrap
 from deadletter.core.envelope import Address, Route, letter_id, move_number
 from deadletter.core.message import Message
 from deadletter.core.wrapping import wrap
-from deadletter.errors import MessageError, MoveFailed, UsageError, WireError
+from deadletter.errors import MessageError, MoveFailed, UsageError
 
 WAYS_MAX: Final = 4_096
 """How many different ways are remembered; each is a few hundred bytes."""
@@ -220,7 +220,12 @@ class Outlet:
 
     async def close(self) -> None:
         self._channel.on_closed = _ignore
-        await self._channel.close()
+        if self._connection.congested and self._channel.error is None:
+            # Nobody reads there: an answer would come when the alarm is over, and then nobody wants it.
+            self._channel.on_confirm, self._channel.on_return = _ignore_confirm, _ignore
+            self._channel.abandon()
+        else:
+            await self._channel.close()
 
 
 def id_of(message: Message, source: str) -> str:
@@ -231,5 +236,9 @@ def id_of(message: Message, source: str) -> str:
         return "unreadable"
 
 
-def _ignore(_error: WireError) -> None:
+def _ignore(_what: object) -> None:
+    return
+
+
+def _ignore_confirm(_number: int, _multiple: bool, _ok: bool) -> None:
     return

@@ -173,6 +173,7 @@ def serve(table: model_serve.Serve) -> ServeSettings:
         log_level=table.log_level,
         grace_ms=table.grace_ms,
         prefetch=table.prefetch,
+        heartbeat_ms=table.heartbeat_ms,
         survey_ms=table.survey_ms,
         adjust_dlqs=table.adjust_dlqs,
     )

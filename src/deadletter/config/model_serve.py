@@ -14,6 +14,7 @@ from deadletter.config.table import (
     Delay,
     Finding,
     Grace,
+    Heartbeat,
     Layout,
     Listen,
     Mode,
@@ -213,6 +214,12 @@ class Serve(Table):
     )
     prefetch: int = Field(
         default=500, ge=1, le=65_535, description="How many letters of one queue are in hand at once."
+    )
+    heartbeat_ms: Heartbeat = Field(
+        default=as_written("10s"),
+        alias="heartbeat",
+        description="How often broker and service hear of each other, at least. What a frozen instance holds "
+        "goes to the others after two to three times this.",
     )
     survey_ms: Survey = Field(
         default=as_written("5s"),

@@ -128,6 +128,8 @@ class ServeSettings:
     grace_ms: int = 30_000
     """How long an orderly end may take."""
     prefetch: int = 500
+    heartbeat_ms: int = 10_000
+    """At least so often broker and service hear of each other."""
     survey_ms: int = 5_000
     """How often queues are looked at."""
     adjust_dlqs: bool = True

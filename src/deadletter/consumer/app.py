@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LAYOUTS", "Consumer", "DepthAlert", "Desk", "LayoutName"]
 
-FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0)
+FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 DEPTH_S: Final = 30.0
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -172,7 +172,8 @@ class Board:
 
 def _in_words(swept: SweepEnded) -> str:
     said = f"{swept.moved:,} of {swept.seen:,} moved in {swept.seconds:.1f} s ({swept.why})"
-    return f"{said}, {swept.failed:,} failed" if swept.failed else said
+    parts = [said, *([f"{swept.failed:,} failed"] if swept.failed else []), *(one.why for one in swept.kept)]
+    return ", ".join(parts)
 
 
 def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:

@@ -132,7 +132,7 @@ class SweepAnswer:
     failed: int = 0
     seconds: float = 0.0
     why: str = ""
-    """Why it failed, or who does it."""
+    """Why it failed, who does it, or which gates keep what is left."""
 
 
 class OfficeView(Protocol):

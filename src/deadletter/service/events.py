@@ -45,6 +45,8 @@ class Fate:
     """Why this became of it: a `core.decide.Cause`, or a word of the service's."""
     delay_ms: int | None = None
     attempt: int | None = None
+    gate: str = ""
+    """LEFT, because this gate keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,15 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBy:
+    """Letters that a sweep left because a gate keeps them: how many, and in a sentence why."""
+
+    gate: str
+    letters: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepEnded:
     dlq: str
     seen: int
@@ -132,7 +143,9 @@ class SweepEnded:
     failed: int
     seconds: float
     why: str
-    """Who asked: timer, startup, signal, request."""
+    """Who asked: timer, startup, signal, request; gate, when it goes on with what a gate had held."""
+    kept: tuple[KeptBy, ...] = ()
+    """Of those that are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

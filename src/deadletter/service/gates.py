@@ -25,7 +25,7 @@ from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.growth import Growth
 from deadletter.core.guards.health import OriginState, health
 from deadletter.core.policy import Policies
-from deadletter.service.allowance import Allowance, allowance, within
+from deadletter.service.allowance import Allowance, allowance, kept_by, within
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
 from deadletter.service.news import Item, What
 
@@ -316,6 +316,14 @@ class Gates:
         if one is None:
             return Allowance(count=1)  # this instance knows nothing of it: one letter tells where it belongs
         return allowance(one.gate.flow(now), now, room=one.room, share=one.share)
+
+    def flow(self, key: str) -> Flow:
+        """How letters that this gate or budget keeps may go now, for whoever has to say why they stay."""
+        now = self._clock()
+        if key == BUDGET or key.startswith(f"{BUDGET}/"):
+            return kept_by(FREE, now, budget=self._budgets.get(key.partition("/")[2]))
+        one = self._gates.get(key)
+        return FREE if one is None else kept_by(one.gate.flow(now), now, room=one.room, budget=one.share)
 
     # -- gates -------------------------------------------------------------------------------------------
     def _ways_to(self, origin: str, group: str) -> Iterable[_Origin]:

@@ -286,7 +286,7 @@ class LogListener:
         )
 
     def _swept(self, event: SweepEnded) -> None:
-        say = self.log.warning if event.failed else self.log.info
+        say = self.log.warning if event.failed or event.kept else self.log.info
         say(
             "swept",
             queue=event.dlq,
@@ -296,6 +296,7 @@ class LogListener:
             failed=event.failed,
             seconds=event.seconds,
             asked_by=event.why,
+            why="; ".join(one.why for one in event.kept[:_TOLD]),
         )
 
     def _trouble(self, event: Trouble) -> None:

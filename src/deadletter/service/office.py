@@ -24,7 +24,13 @@ from deadletter.config.settings import Settings
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
 from deadletter.core.policy import Policies
-from deadletter.errors import ConnectionLost, DeadletterError, ManagementRefused, ServiceRefused
+from deadletter.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DeadletterError,
+    ManagementRefused,
+    ServiceRefused,
+)
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
 from deadletter.service.conditions import Conditions
@@ -43,6 +49,8 @@ NEED: Final = (
     "give its address (DLQ_API, [broker] api)"
 )
 FIRST_LOOK_S: Final = 30.0
+GIVE_BACK_S: Final = 5.0
+"""Of the time for an orderly end so much is kept, at most half of it, to give letters back in good order."""
 HEALTH_AT_ONCE: Final = 200
 """Origins that are looked at in one second."""
 
@@ -58,6 +66,8 @@ class Office:
         emit: Callable[[Event], None],
         *,
         each: bool = False,
+        worked: bool = False,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
         self._settings = settings
@@ -87,7 +97,10 @@ class Office:
         )
         self._link: Link | None = None
         self._ground: Ground | None = None
-        self._been_ready = False
+        self._been_ready = worked
+        """Also in an earlier life, before a reload: what worked once is worth another try."""
+        self._on_ready = on_ready
+        self._api_away = False
         source.on_change.append(self._on_policies)
 
     # -- life --------------------------------------------------------------------------------------------
@@ -96,7 +109,20 @@ class Office:
         self._stopping.set()
 
     async def on(self, link: Link) -> None:
-        """On this link until it is stopped. Raises when the connection is lost, or when it may not go on."""
+        """On this link until it is stopped. Raises when the connection is lost, or when it may not go on.
+
+        Once it was ready it may always go on later: a right that is missing now may be given again.
+        """
+        try:
+            await self._on(link)
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            if not self._been_ready or isinstance(error, CannotConnect):
+                raise
+            raise ConnectionLost(str(error)) from error
+
+    async def _on(self, link: Link) -> None:
         self._link = link
         self.ways.renew(link)
         crew = Crew()
@@ -120,7 +146,7 @@ class Office:
         self._ground = Ground(link, asked, self._settings, self._emit)
         await asyncio.to_thread(self.staff.study)
         sight = await self._first_look(asked)
-        await self._lay_first(sight)
+        await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
         sight = await self._first_look(asked)  # with what was declared just now
         await self._ground.take_off_limits(sight)
         await self.news.on(link)
@@ -131,15 +157,7 @@ class Office:
         crew.start(self._look_at_origins())
         self._been_ready = True
         self.ready.set()
-
-    async def _lay_first(self, sight: Sight) -> None:
-        assert self._ground is not None
-        try:
-            await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
-        except ServiceRefused as error:
-            if not self._been_ready:
-                raise
-            raise ConnectionLost(str(error)) from error  # it could be declared before, and may be again
+        self._on_ready()
 
     async def _first_look(self, asked: Management) -> Sight:
         """The management API may come up a little later than the broker itself."""
@@ -147,15 +165,24 @@ class Office:
         until = loop.time() + FIRST_LOOK_S
         while True:
             try:
-                return await self._surveyor.look(asked)
+                sight = await self._surveyor.look(asked)
             except ManagementRefused as error:
-                if loop.time() < until:
-                    self._emit(Trouble(what="management", why=str(error), seconds=1.0))
-                    await asyncio.sleep(1.0)
-                elif self._been_ready:
-                    raise ConnectionLost(str(error)) from error  # it was there before, and will be again
-                else:
+                if loop.time() >= until:
                     raise
+                self._api_fails(str(error), 1.0)
+                await asyncio.sleep(1.0)
+            else:
+                self._api_works()
+                return sight
+
+    def _api_fails(self, why: str, seconds: float) -> None:
+        self._api_away = True
+        self._emit(Trouble(what="management", why=why, seconds=seconds))
+
+    def _api_works(self) -> None:
+        if self._api_away:
+            self._api_away = False
+            self._emit(Recovered(what="management"))
 
     async def _until_stopped(self, crew: Crew) -> None:
         stopped = asyncio.ensure_future(self._stopping.wait())
@@ -167,19 +194,24 @@ class Office:
         finally:
             stopped.cancel()
             failed.cancel()
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """What is under way, within the time for it. A broker that does not answer, or accepts nothing, does
+        not make it longer: near its end letters are given back, and at its end the line is cut."""
+        assert self._link is not None
+        grace_s = self._settings.serve.grace_ms / 1000
+        cut = ConnectionLost("the time for an orderly end was over")
+        asyncio.get_running_loop().call_later(grace_s, self._link.abort, cut)
         working = self.staff.stop()
-        if working:
-            try:
-                async with asyncio.timeout(self._settings.serve.grace_ms / 1000):
-                    await asyncio.wait(working)
-            except TimeoutError:
-                self._emit(
-                    Trouble(what="stop", why="letters were still under way when the time for it was over")
-                )
+        if not working:
+            return
+        _, late = await asyncio.wait(working, timeout=max(grace_s - GIVE_BACK_S, grace_s / 2))
+        if late:
+            self._emit(Trouble(what="stop", why="letters were still under way when the time for it was over"))
 
     # -- looking around ----------------------------------------------------------------------------------
     async def _look_around(self, asked: Management) -> None:
-        away = False
         while True:
             try:
                 async with asyncio.timeout(self._settings.serve.survey_ms / 1000):
@@ -193,13 +225,9 @@ class Office:
                 await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
                 await self._ground.take_off_limits(sight)
             except (ManagementRefused, ServiceRefused) as error:
-                if not away:
-                    away = True
-                    self._emit(Trouble(what="management", why=str(error)))
+                self._api_fails(str(error), self._settings.serve.survey_ms / 1000)
                 continue
-            if away:
-                away = False
-                self._emit(Recovered(what="management"))
+            self._api_works()
             self.staff.take_up(sight)
             self._tell_gates(sight)
 

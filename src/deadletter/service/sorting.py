@@ -268,7 +268,8 @@ class Sorter:
             return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
         gate = self._keeper.admit(origin, known.group, retry.policy, letter_id)
         if gate is not None:
-            return Leave(fate=replace(_fate(Kind.LEFT, source, retry, origin, known.reason), cause=gate))
+            fate = _fate(Kind.LEFT, source, retry, origin, known.reason)
+            return Leave(fate=replace(fate, cause=gate, gate=gate))
         return addressing.swept_home(retry, home, source=source, reason=known.reason)
 
     # -- second thoughts ---------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ class Sorter:
             case Setback.REFUSED if homewards:
                 assert isinstance(fate, Fate)
                 self._keeper.refused(fate.origin)
-                return Leave(fate=replace(fate, kind=Kind.LEFT, cause="full"))
+                return Leave(fate=replace(fate, kind=Kind.LEFT, cause="full", gate=fate.origin))
             case Setback.REFUSED:
                 return _later(patiently(addressing.stamped(verdict, self._now_ms())))
             case Setback.UNROUTABLE if homewards:

@@ -114,7 +114,9 @@ class Staff:
             if one.watch.mode is Mode.CONSUME:
                 self._start(one.queue, self._line(one.queue).on)
             else:
-                self._start(one.queue, self._sweeper(one).on)
+                sweeper = self._sweeper(one)
+                self._start(one.queue, sweeper.on)
+                self._start(f"{one.queue}: what was held", sweeper.go_on)
         for name, queue in sight.shape.queues.items():
             if name.startswith(HELD) and queue.state is not None and queue.state.messages:
                 self.hold(name)
@@ -187,6 +189,7 @@ class Staff:
                 one.queue,
                 one.watch,
                 lambda: self._intake_judging(one.queue),
+                gates=self._gates,
                 prefetch=self._settings.serve.prefetch,
                 emit=self._emit,
             )
