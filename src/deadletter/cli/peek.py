@@ -15,7 +15,7 @@ from deadletter.cli.output import result
 from deadletter.core import looking
 from deadletter.core.deaths import Death
 from deadletter.core.failure import Failure
-from deadletter.core.origin import Ambiguous, Origin
+from deadletter.core.origin import Ambiguous, Origin, Unproven
 from deadletter.service.peek import Look, Peeked, body_text, peek
 
 STACK_LINES = 6
@@ -104,7 +104,7 @@ def _by(exchange: str, routing_key: str) -> str:
 
 def _origin_text(origin: Origin | None, provenance: object) -> str:
     if origin is None:
-        return f"in doubt: {provenance.why}" if isinstance(provenance, Ambiguous) else "not known"
+        return f"in doubt: {provenance.why}" if isinstance(provenance, Ambiguous | Unproven) else "not known"
     return f"{origin.queue} ({_by(origin.exchange or '', origin.routing_key or '')})"
 
 
