@@ -1,10 +1,10 @@
 """Where does a letter belong, and is it the one our headers speak of?
 
 The origin is the queue that failed: **the newest death by `rejected` or `delivery_limit`** outside our
-queues. Not the newest of all, because a dead-letter queue with a TTL dies after its letter did; not the oldest,
-because a letter that expired in one queue may have gone on to another whose consumer then failed. Where no
-consumer failed (`expired`, `maxlen`), the oldest death that is newer than our own trips: there it began. A
-watch may ask for the oldest or the newest instead (`deaths.OriginBy`).
+queues. Not the newest of all, because a dead-letter queue with a TTL dies after its letter did; not the
+oldest, because a letter that expired in one queue may have gone on to another whose consumer then failed.
+Where no consumer failed (`expired`, `maxlen`), the oldest death that is newer than our own trips: there it
+began. A watch may ask for the oldest or the newest instead (`deaths.OriginBy`).
 
 A death is believed only where the shape of the broker says that it can have happened (`place`); what is
 known of that is the letter's `Place`. Nobody knows it who reads a letter from a file.
