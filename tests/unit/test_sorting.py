@@ -433,6 +433,8 @@ def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
 TENANT: Final = replace(RETRIED, match=Match(headers=(HeaderMatch(header="tenant", value="gold-*"),)))
 COUNTED: Final = replace(RETRIED, count_by=NamedHeader(header="x-retry-count"))
 TWO_QUEUES: Final[Value] = [death("orders.dlq", "expired"), death("orders")]
+TWO_EXPIRED: Final[Value] = [death("orders.dlq", "expired"), death("orders", "expired")]
+NOT_OURS: Final[dict[str, Value]] = {names.ID: None, names.ORIGIN_QUEUE: None}
 
 
 @pytest.mark.parametrize(
@@ -447,9 +449,9 @@ TWO_QUEUES: Final[Value] = [death("orders.dlq", "expired"), death("orders")]
         (RETRIED, "x-death", [death()], [death(key="order.other")], {names.ID: None}),
         (RETRIED, "x-death", [death()], [death(reason="maxlen")], {}),
         (RETRIED, "x-first-death-queue", "orders", "orders.dlq",
-         {"x-death": TWO_QUEUES, "x-first-death-reason": "expired", names.ID: None}),
+         {"x-death": TWO_EXPIRED, "x-first-death-reason": "expired", **NOT_OURS}),
         (RETRIED, "x-first-death-reason", "expired", "rejected",
-         {"x-death": TWO_QUEUES, "x-first-death-queue": "orders.dlq", names.ID: None}),
+         {"x-death": TWO_EXPIRED, "x-first-death-queue": "orders.dlq", **NOT_OURS}),
         (RETRIED, names.DEATHS, TWO_QUEUES, [death()], {"x-death": TWO_QUEUES}),
     ],
 )  # fmt: skip

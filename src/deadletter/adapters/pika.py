@@ -35,6 +35,7 @@ from deadletter.consumer.ground import Laid
 from deadletter.consumer.paths import Reject
 from deadletter.core.letter import Letter
 from deadletter.core.message import View
+from deadletter.core.octets import as_bytes
 from deadletter.errors import DeadletterError
 
 OnMessage: TypeAlias = Callable[[Any, Any, Any, bytes], object]
@@ -154,7 +155,7 @@ class Retrying:
         self._published += 1
         self._confirming(connection).basic_publish(
             exchange=packed.exchange,
-            routing_key=packed.routing_key,
+            routing_key=as_bytes(packed.routing_key),
             body=packed.message.body,
             properties=_AsBytes(packed),
             mandatory=True,

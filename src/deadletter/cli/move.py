@@ -56,7 +56,11 @@ async def _move(wish: Wish, addresses: Sequence[Address], bounds: Bounds, terms:
         would = depth if wish.limit is None else min(depth, wish.limit)
         result(_dry_json(wish, would) if wish.as_json else _dry_text(wish, would))
         return Exit.DONE
-    verdict = Send(routing_key=wish.target, deaths=Deaths.KEEP if wish.keep_deaths else Deaths.SET_ASIDE)
+    verdict = Send(
+        routing_key=wish.target,
+        deaths=Deaths.KEEP if wish.keep_deaths else Deaths.SET_ASIDE,
+        unwrap=True,
+    )
     with MoveScreen(f"{wish.source} → {wish.target}") as screen:
         courier = Courier(
             addresses,

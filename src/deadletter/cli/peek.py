@@ -15,7 +15,8 @@ from deadletter.cli.output import result
 from deadletter.core import looking
 from deadletter.core.deaths import Death
 from deadletter.core.failure import Failure
-from deadletter.core.origin import Ambiguous, Origin
+from deadletter.core.lenient import shown
+from deadletter.core.origin import Ambiguous, Origin, Unproven
 from deadletter.service.peek import Look, Peeked, body_text, peek
 
 STACK_LINES = 6
@@ -104,13 +105,14 @@ def _by(exchange: str, routing_key: str) -> str:
 
 def _origin_text(origin: Origin | None, provenance: object) -> str:
     if origin is None:
-        return f"in doubt: {provenance.why}" if isinstance(provenance, Ambiguous) else "not known"
-    return f"{origin.queue} ({_by(origin.exchange or '', origin.routing_key or '')})"
+        return f"in doubt: {provenance.why}" if isinstance(provenance, Ambiguous | Unproven) else "not known"
+    came_by = _by(shown(origin.exchange or ""), shown(origin.routing_key or ""))
+    return f"{shown(origin.queue)} ({came_by})"
 
 
 def _death_text(death: Death) -> str:
     when = "" if death.first_at is None else f", first {death.first_at:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{death.reason} in {death.queue}, {death.count} ×{when}"
+    return f"{shown(death.reason)} in {shown(death.queue)}, {death.count} ×{when}"
 
 
 def _as_json(look: Look, body_bytes: int) -> dict[str, object]:
@@ -137,10 +139,14 @@ def _letter_json(seen: Peeked, body_bytes: int) -> dict[str, object]:
         "redelivered": seen.redelivered,
         "origin": None
         if origin is None
-        else {"queue": origin.queue, "exchange": origin.exchange, "routing_keys": list(origin.routing_keys)},
+        else {
+            "queue": shown(origin.queue),
+            "exchange": None if origin.exchange is None else shown(origin.exchange),
+            "routing_keys": [shown(key) for key in origin.routing_keys],
+        },
         "provenance": type(letter.provenance).__name__.lower(),
         "deaths": [
-            {"queue": d.queue, "reason": d.reason, "count": d.count, "first_at": d.first_at}
+            {"queue": shown(d.queue), "reason": shown(d.reason), "count": d.count, "first_at": d.first_at}
             for d in letter.history.all
         ],
         "error": None

@@ -19,6 +19,8 @@ from deadletter.config.table import (
     Listen,
     Mode,
     Name,
+    Names,
+    OriginBy,
     Pattern,
     Survey,
     Table,
@@ -74,6 +76,17 @@ class WatchTable(Table):
         description="Which policies decide, by name, in the file's order; the default after them.",
     )
 
+    origins: Names | None = Field(
+        default=None,
+        description="Queues that are believed to be an origin although the bindings do not lead from there "
+        "to the dead-letter queue; * for any run of characters. Without it: only those from which they lead.",
+    )
+    origin_by: OriginBy = Field(
+        default="failure",
+        description="Which death names the origin: failure (the newest by rejected or delivery_limit, else "
+        "the oldest), first (the oldest), last (the newest).",
+    )
+
     @property
     def takes(self) -> str:
         """The queue or queues, also where nobody named them."""
@@ -105,6 +118,9 @@ class WatchTable(Table):
             )
         if self.delays_ms is not None and self.way != "levels":
             yield Finding(("delays",), f'nothing with layout = "{self.way}"; it belongs to layout = "levels"')
+        for place, origin in enumerate(self.origins or ()):
+            if origin.startswith(PREFIX):
+                yield Finding(("origins", place), "a queue of yours; those of deadletter.* are our own")
         named = self.policies or []
         for place, name in enumerate(named):
             if name in named[:place]:

@@ -93,6 +93,7 @@ Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 ThenWord = Literal["park", "discard", "leave"]
 Mode = Literal["consume", "sweep", "startup", "manual"]
 Layout = Literal["return", "levels", "sweep"]
+OriginBy = Literal["failure", "first", "last"]
 
 
 def _listed(value: object) -> object:

@@ -15,7 +15,7 @@ Thousands of queues share one exchange, so bindings are kept by key, and answers
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -73,12 +73,17 @@ class Router:
         """What becomes of messages published there with one of these keys."""
         return self._reach(exchange, keys)
 
-    def arriving_keys(self, queue: str) -> tuple[Keys, ...]:
-        """The keys by which letters can come into a queue; its own name if by no other."""
+    def arriving_keys(
+        self, queue: str, *, but: Callable[[str], bool] = lambda _exchange: False
+    ) -> tuple[Keys, ...]:
+        """The keys by which letters can come into a queue; its own name if by no other.
+
+        `but`: exchanges that are left out.
+        """
         found: dict[Keys, None] = {}
         for binding in self._arriving.get(queue, ()):
             source = self.topology.exchanges.get(binding.source)
-            if source is not None:
+            if source is not None and not but(binding.source):
                 found[_keys_of(binding, source.type)] = None
         return tuple(found) or (Keys(queue),)
 

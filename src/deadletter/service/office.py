@@ -38,6 +38,7 @@ from deadletter.service.crew import Crew
 from deadletter.service.events import Event, Fate, Kind, Recovered, Trouble
 from deadletter.service.gates import HEALTH_S, Gates
 from deadletter.service.ground import Ground
+from deadletter.service.lookout import Lookout
 from deadletter.service.news import News
 from deadletter.service.policies import PolicySource
 from deadletter.service.staff import Staff
@@ -84,6 +85,7 @@ class Office:
         self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
         self._conditions = Conditions()
         self._surveyor = Surveyor(address, self._watches, emit)
+        self._lookout = Lookout(self._look_now.set)
         self.staff: Staff = Staff(
             settings,
             self._watches,
@@ -94,6 +96,7 @@ class Office:
             asker=Asker(self._conditions),
             emit=emit,
             each=each,
+            look_afresh=self._lookout.look_afresh,
         )
         self._link: Link | None = None
         self._ground: Ground | None = None
@@ -219,8 +222,9 @@ class Office:
             except TimeoutError:
                 pass
             self._look_now.clear()
+            look = await self._lookout.begin()
             try:
-                sight = await self._surveyor.look(asked)
+                sight = await self._surveyor.look(asked, anew=look.anew)
                 assert self._ground is not None
                 await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
                 await self._ground.take_off_limits(sight)
@@ -229,6 +233,7 @@ class Office:
                 continue
             self._api_works()
             self.staff.take_up(sight)
+            look.ended()
             self._tell_gates(sight)
 
     def _tell_gates(self, sight: Sight) -> None:

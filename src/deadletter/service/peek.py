@@ -15,6 +15,7 @@ from deadletter.amqp.address import Address
 from deadletter.broker.courier import Bounds, Courier, Deaths, Event, Leave, Letter, Send, Verdict
 from deadletter.broker.session import Connected, Link, supervise
 from deadletter.core import looking, names
+from deadletter.core.lenient import MAX_NAME_BYTES, shown
 from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.looking import LookCost
 from deadletter.core.message import View
@@ -111,8 +112,8 @@ class _Eye:
         limited = spent is not None and looking.limits_deliveries(self._version)
         return Peeked(
             id=letter.id,
-            exchange=letter.exchange,
-            routing_key=letter.routing_key,
+            exchange=shown(letter.exchange, MAX_NAME_BYTES),
+            routing_key=shown(letter.routing_key, 4 * MAX_NAME_BYTES),
             redelivered=letter.redelivered,
             properties=letter.view,
             letter=view_letter(

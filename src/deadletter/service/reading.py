@@ -8,24 +8,25 @@ where it failed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from deadletter.core import message, names, table
-from deadletter.core.deaths import NamedHeader
+from deadletter.core.deaths import FIRST_DEATH, NamedHeader, OriginBy
 from deadletter.core.lenient import MAX_NAME_BYTES
 from deadletter.core.letter import Letter
 from deadletter.core.letter_view import LetterView, view_letter
+from deadletter.core.place import Place
 from deadletter.core.policy import Policies, Policy
 
 _X_DEATH: Final = names.X_DEATH.encode()
 _ID: Final = names.ID.encode()
 _TEXT: Final = ord("S")
-_FIRST_DEATH: Final = ("x-first-death-queue", "x-first-death-reason")
 _ALWAYS: Final = frozenset(
     name.encode()
     for name in (
         names.X_DEATH,
-        *_FIRST_DEATH,
+        *FIRST_DEATH,
         names.ID,
         names.DEATHS,
         names.ATTEMPT,
@@ -46,8 +47,18 @@ class Key(NamedTuple):
 class Reader:
     """Reads letters for one set of policies."""
 
-    def __init__(self, policies: Policies, *, keeps_client_deaths: bool) -> None:
+    def __init__(
+        self,
+        policies: Policies,
+        *,
+        keeps_client_deaths: bool,
+        origin_by: OriginBy = OriginBy.FAILURE,
+        place: Callable[[], Place | None] = lambda: None,
+    ) -> None:
         self._keeps_client_deaths = keeps_client_deaths
+        self._origin_by = origin_by
+        self._place = place
+        """Where the letters are, with the shape of the broker as it was last seen."""
         wanted = set(_ALWAYS)
         for policy in policies:
             wanted |= {match.header.encode() for match in policy.match.headers}
@@ -64,7 +75,8 @@ class Reader:
         if self._whole:
             return None
         headers = message.header_table(letter.message.properties)
-        parts: list[bytes] = []
+        exchange, routing_key = letter.came_by
+        parts = [b"%d %d " % (len(exchange), len(routing_key)), exchange, routing_key]
         died = False
         letter_id = ""
         for name, at, start, end in table.find(headers, self._wanted):
@@ -87,6 +99,9 @@ class Reader:
             broker_keeps_client_deaths=self._keeps_client_deaths,
             content_type=letter.view.content_type,
             body=letter.body,
+            by=self._origin_by,
+            place=self._place(),
+            came_by=(letter.exchange, letter.routing_key),
         )
 
 

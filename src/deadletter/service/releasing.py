@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, assert_never
 
 from deadletter.broker.verdict import Later, Leave, Send, Setback, Verdict, Wrap
 from deadletter.broker.ways import Home, homewards
-from deadletter.core import message, names, table
+from deadletter.core import lenient, message, names, table
 from deadletter.core.envelope import Deaths
 from deadletter.core.letter import Letter
 from deadletter.core.table import Value
@@ -83,7 +83,8 @@ class _Bound:
             return value if isinstance(value, str) else ""
 
         self.origin = text(names.ORIGIN_QUEUE)
-        self.routing_key = text(names.ORIGIN_ROUTING_KEY)
+        # Of all names the key alone may be any bytes.
+        self.routing_key = lenient.name(headers.get(names.ORIGIN_ROUTING_KEY)) or ""
         self.policy = text(names.POLICY)
         self.group = text(names.GROUP)
         attempt = headers.get(names.ATTEMPT)

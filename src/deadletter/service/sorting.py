@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
@@ -22,10 +22,12 @@ from deadletter.broker.verdict import Drop, Later, Leave, Send, Setback, Verdict
 from deadletter.broker.ways import Home
 from deadletter.core import decide as deciding
 from deadletter.core import names
+from deadletter.core.deaths import OriginBy
 from deadletter.core.decide import NO_ANSWERS, Cause, Circumstances, Decision, Discard, Park, Retry
 from deadletter.core.letter import Letter
 from deadletter.core.letter_view import LetterView
-from deadletter.core.origin import Copied, Returned
+from deadletter.core.origin import Copied, Returned, Unproven
+from deadletter.core.place import Place
 from deadletter.core.policy import Policies
 from deadletter.errors import MessageError
 from deadletter.service import addressing
@@ -58,6 +60,11 @@ class Intake:
     numbered_ms: tuple[int, ...] = ()
     home_of: Callable[[str], str | None] = lambda _origin: None
     """The one watched queue from which letters of an origin go back, where several get a copy of each."""
+    origin_by: OriginBy = OriginBy.FAILURE
+    place: Callable[[], Place | None] = lambda: None
+    """What is known now of the ways into the queue; None: nothing, and every death is believed."""
+    look_afresh: Callable[[], Awaitable[bool]] | None = None
+    """Look at the shape of the broker: no letter is parked because what is known of it is old."""
 
 
 class _Known:
@@ -102,7 +109,12 @@ class Sorter:
         """Whether each decision is told."""
         self._clock = clock
         self._dice = dice
-        self._reader = Reader(intake.policies, keeps_client_deaths=intake.keeps_client_deaths)
+        self._reader = Reader(
+            intake.policies,
+            keeps_client_deaths=intake.keeps_client_deaths,
+            origin_by=intake.origin_by,
+            place=intake.place,
+        )
         self._known: dict[bytes, _Known] = {}
         self._by_name = {policy.name: policy for policy in intake.policies}
         self._circumstances = Circumstances(continuous=intake.continuous, sees_room=True)
@@ -117,10 +129,12 @@ class Sorter:
         try:
             key = self._reader.key(letter)
             if key is None:
-                return self._anew(letter)
+                return self._anew(letter, self._reader.view(letter))
             known = self._known.get(key.value)
             if known is None:
                 view = self._reader.view(letter)
+                if isinstance(view.provenance, Unproven):
+                    return self._anew(letter, view)
                 known = self._considered(self._decided(view), view, many=True)
                 if not isinstance(view.provenance, Copied):  # its parent is its own
                     if len(self._known) >= KNOWN_MAX:
@@ -132,8 +146,22 @@ class Sorter:
         except Exception as error:  # noqa: BLE001 -- one letter must not stop the others; it is parked with this
             return self._failed(error)
 
-    def _anew(self, letter: Letter) -> Verdict:
-        view = self._reader.view(letter)
+    def _anew(self, letter: Letter, view: LetterView) -> Verdict:
+        """Of a letter that has to be looked at by itself."""
+        if isinstance(view.provenance, Unproven) and self._intake.look_afresh is not None:
+            return _later(self._looked_at(letter, self._intake.look_afresh))
+        return self._asked(letter, view)
+
+    async def _looked_at(self, letter: Letter, look_afresh: Callable[[], Awaitable[bool]]) -> Verdict:
+        """Its origin does not fit the shape of the broker: is that shape still the same?"""
+        await look_afresh()
+        try:
+            verdict = self._asked(letter, self._reader.view(letter))
+        except Exception as error:  # noqa: BLE001 -- as above
+            return self._failed(error)
+        return await verdict.verdict if isinstance(verdict, Later) else verdict
+
+    def _asked(self, letter: Letter, view: LetterView) -> Verdict:
         questions = deciding.questions(view, self._intake.policies)
         if not questions:
             return self._carry_out(letter, self._considered(self._decided(view), view), _id_of(view))

@@ -7,7 +7,7 @@ sweeps that were made, goes on with the next one. Their tasks do not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from deadletter.broker.courier import Judging, Letter, Send, Verdict
@@ -16,11 +16,14 @@ from deadletter.broker.verdict import Setback, Wrap
 from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.backoff import Fixed
+from deadletter.core.descent import Descent
 from deadletter.core.event_config import Row, in_force
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import DUE, HELD
 from deadletter.core.looking import version_of
+from deadletter.core.place import Place
 from deadletter.core.policy import Policies, Policy
+from deadletter.core.topology import Topology
 from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
@@ -53,6 +56,7 @@ class Staff:
         asker: Asker,
         emit: Callable[[Event], None],
         each: bool,
+        look_afresh: Callable[[], Awaitable[bool]],
     ) -> None:
         self.sweepers: dict[str, Sweeper] = {}
         self._settings = settings
@@ -65,6 +69,8 @@ class Staff:
         self._emit = emit
         self._each = each
         """Whether each decision is told."""
+        self._look_afresh = look_afresh
+        self._descent = Descent(Topology())
         self._lines: dict[str, Line] = {}
         self._sorters: dict[str, Sorter] = {}
         self._tasks: dict[str, asyncio.Task[Any]] = {}
@@ -104,8 +110,9 @@ class Staff:
         for name in self._watched.keys() - watched.keys():
             self._dismiss(name)
         self._watched = watched
-        if self._homes != sight.homes:
-            self._homes = sight.homes
+        alike = self._homes == sight.homes and self._descent.same_as(sight.descent)
+        self._homes, self._descent = sight.homes, sight.descent
+        if not alike:
             for sorter in self._sorters.values():
                 sorter.forget()
         for one in watched.values():
@@ -232,6 +239,9 @@ class Staff:
             keeps_client_deaths=version_of(self._version) < (4, 0),
             numbered_ms=one.watch.delays_ms,
             home_of=self._home_of,
+            origin_by=one.watch.origin_by,
+            place=lambda: Place(queue=one.queue, ways=self._descent, named=one.watch.origins),
+            look_afresh=self._look_afresh,
         )
         return Sorter(
             intake,

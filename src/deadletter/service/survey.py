@@ -19,6 +19,7 @@ from deadletter.amqp.address import Address
 from deadletter.broker.management import Management
 from deadletter.broker.shape import COLUMNS, queue_state, topology_of
 from deadletter.config.settings import Watch
+from deadletter.core.descent import Descent
 from deadletter.core.glob import glob
 from deadletter.core.layouts.naming import DUE, HELD, PARKED, dlq_name
 from deadletter.core.names import is_ours
@@ -57,6 +58,8 @@ class Sight:
     homes: Mapping[str, str] = field(default_factory=dict)
     """Origins whose letters come into several watched queues: the one from which they go back."""
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    descent: Descent = field(default_factory=lambda: Descent(Topology()))
+    """Whose dead letters come into which queue."""
 
 
 def see(shape: Topology, watches: Sequence[Watch]) -> Sight:
@@ -73,6 +76,7 @@ def see(shape: Topology, watches: Sequence[Watch]) -> Sight:
             for name, queue in shape.queues.items()
             if queue.max_length is not None
         },
+        descent=Descent(shape),
     )
 
 
@@ -132,14 +136,15 @@ class Surveyor:
         self._read_at: float | None = None
         self.sight: Sight | None = None
 
-    async def look(self, asked: Management) -> Sight:
-        """Look now. Raises ManagementRefused."""
+    async def look(self, asked: Management, *, anew: bool = False) -> Sight:
+        """Look now; `anew`: at the whole shape, whatever changed. Raises ManagementRefused."""
         items = [item async for item in asked.every("queues", COLUMNS)]
         states = {str(item["name"]): queue_state(item) for item in items}
         known = frozenset((str(item["name"]), str(item.get("arguments"))) for item in items)
         now = self._clock()
         if (
-            self.sight is None
+            anew
+            or self.sight is None
             or known != self._known
             or self._read_at is None
             or now - self._read_at > SHAPE_S
