@@ -36,6 +36,7 @@ LINEAR = compile_schedule(Linear(step_ms=1_000), 3)
 SAFE = {"dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
 FROZEN_SAFE = {f"x-{key}": value for key, value in SAFE.items()}
 FITTING: Mapping[str, Schedule] = {"loop": ONE, "native": LINEAR}
+REFUSING = {"x-overflow": "reject-publish"}
 
 
 def limit_off(version: str) -> dict[str, int]:
@@ -69,7 +70,9 @@ def bindings(plan: Plan) -> set[tuple[str, str, str]]:
 
 
 def policies(plan: Plan) -> dict[str, tuple[str, int, dict[str, object]]]:
-    assert all(policy.apply_to == "queues" and not policy.operator for policy in plan.topology.policies)
+    for policy in plan.topology.policies:
+        assert policy.apply_to == ("all" if policy.name == "deadletter" else "queues")
+        assert not policy.operator
     return {p.name: (p.pattern, p.priority, dict(p.definition)) for p in plan.topology.policies}
 
 
@@ -85,8 +88,8 @@ def test_return(version: str) -> None:
     level = frozen("deadletter.due")
     assert queues(found) == {
         "orders.dlq": {},
-        "deadletter.parked": {},
-        "deadletter.due": {},
+        "deadletter.parked": REFUSING,
+        "deadletter.due": REFUSING,
         "deadletter.delay.10000": {**level, "x-message-ttl": 10_000},
         "deadletter.delay.15000": {**level, "x-message-ttl": 15_000},
         "deadletter.delay.20000": {**level, "x-message-ttl": 20_000},
@@ -139,7 +142,7 @@ def test_levels(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sweep(version: str) -> None:
     found = planned("sweep", version=version)
-    assert queues(found) == {"orders.dlq": {}, "deadletter.parked": {}}
+    assert queues(found) == {"orders.dlq": {}, "deadletter.parked": REFUSING}
     assert exchanges(found) == {"deadletter.return.orders": "fanout"}
     assert bindings(found) == {("deadletter.return.orders", "", "orders")}
     assert policies(found) == {
@@ -439,7 +442,7 @@ def test_what_would_take_letters_from_our_queues_is_not_carried_on() -> None:
         "message-ttl": 5,
         "expires": 9,
         "dead-letter-exchange": "x",
-        "ha-mode": "all",
+        "queue-leader-locator": "balanced",
     }
     there = topology(policies=[BrokerPolicy(name="all", pattern=".*", definition=everything, priority=7)])
     for layout in ("return", "levels", "ladder"):
@@ -448,7 +451,7 @@ def test_what_would_take_letters_from_our_queues_is_not_carried_on() -> None:
             wanted = queue.ttl_ms if ".delay." in queue.name or "__retry." in queue.name else None
             assert (queue.max_length, queue.expires_ms, queue.ttl_ms) == (None, None, wanted), queue.name
             assert queue.ttl_ms != 5
-        assert all("ha-mode" in d for n, (_, _, d) in policies(found).items() if n != "deadletter")
+        assert all("queue-leader-locator" in d for n, (_, _, d) in policies(found).items() if n != "deadletter")
         assert any("letters must not vanish there" in note for note in found.notes)
 
 

@@ -23,6 +23,7 @@ from deadletter.broker.verdict import Send
 from deadletter.core.envelope import Deaths, Leg
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import held_name, return_exchange_name
+from deadletter.core.layouts.pieces import REFUSING
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,
@@ -128,8 +129,13 @@ class WaysBack:
 
     async def _hold(self, gate: str) -> None:
         channel = await self._channel()
-        await channel.declare_queue(held_name(gate), arguments={"x-queue-type": "quorum"})
-        await channel.close()
+        arguments = {"x-queue-type": "quorum", **REFUSING}
+        try:
+            await channel.declare_queue(held_name(gate), arguments=arguments)
+        except PreconditionFailed:
+            pass  # it was declared without the argument, by a version that gave none; it serves as it is
+        else:
+            await channel.close()
         self._held.add(gate)
 
     def holds(self, gate: str) -> bool:

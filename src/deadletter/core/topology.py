@@ -202,7 +202,7 @@ def topology(
     live: bool = False,
 ) -> Topology:
     """A vhost from its parts: the predeclared exchanges are added, `effective` is computed everywhere."""
-    chooser = merging.Chooser(policies)
+    chooser = merging.Chooser(policies, version)
     every = {name: Exchange(name=name, type=kind) for name, kind in PREDECLARED}
     every |= {exchange.name: exchange for exchange in exchanges}
     return Topology(
@@ -212,7 +212,7 @@ def topology(
             exchange.name: replace(
                 exchange,
                 effective=merging.effective(
-                    exchange.arguments, chooser.definition(exchange.name, "exchange")
+                    exchange.arguments, chooser.definition(exchange.name, "exchange"), "exchange"
                 ),
             )
             for exchange in every.values()
@@ -229,7 +229,7 @@ def _with_effective(queue: Queue, chooser: merging.Chooser) -> Queue:
     chosen = chooser.choose(queue.name, queue.type)
     return replace(
         queue,
-        effective=merging.effective(queue.arguments, chosen.definition),
+        effective=merging.effective(queue.arguments, chosen.definition, queue.type),
         policy=chosen.policy,
         operator_policy=chosen.operator_policy,
     )

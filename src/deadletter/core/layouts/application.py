@@ -52,13 +52,13 @@ def settings_now(request: Request) -> Mapping[str, Value]:
     """What holds for the application's queue now, a policy of ours from an earlier plan left out."""
     holding = policy_now(request, _queue(request))
     policies = (() if holding is None else (holding,)) + _operators(request)
-    definition = merging.Chooser(policies).definition(request.queue, request.type)
-    return merging.effective(request.frozen, definition)
+    definition = merging.Chooser(policies, request.version).definition(request.queue, request.type)
+    return merging.effective(request.frozen, definition, request.type)
 
 
 def operator_settings(request: Request) -> Mapping[str, Value]:
     """What no policy of ours can take off the application's queue."""
-    return merging.Chooser(_operators(request)).definition(request.queue, request.type)
+    return merging.Chooser(_operators(request), request.version).definition(request.queue, request.type)
 
 
 def _operators(request: Request) -> tuple[BrokerPolicy, ...]:
@@ -107,5 +107,5 @@ def _why_not_safely(request: Request) -> str | None:
 
 def _against(request: Request, settings: Mapping[str, Value]) -> str | None:
     """The first setting that would not hold, because another value is frozen into the queue."""
-    held = merging.effective(request.frozen, settings)
+    held = merging.effective(request.frozen, settings, request.type)
     return next((key for key, value in settings.items() if held[key] != value), None)

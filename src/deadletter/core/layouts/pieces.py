@@ -11,6 +11,12 @@ one. A policy says -1 there and not an argument: 3.x takes `x-delivery-limit: -1
 after its first return, refuses the policy, and has no limit anyway; and a queue that was declared on 3.x gets
 a policy after the upgrade, whereas arguments would no longer match.
 
+**Refuse rather than drop, twice.** Where letters rest that is our policy and an argument: should the policy
+be deleted, or another one go before it, a length in that one refuses letters and does not drop them.
+
+**No key too many.** One key that a queue's type does not take makes a whole policy void on it, and classic
+queues take no delivery limit: a policy of ours has only keys that the queue takes as it is.
+
 **Nothing undone.** One policy applies per queue. Ours for a single queue therefore stands above the one that
 holds there now and carries its settings on, as far as `there` tells. On a layout's own queues it leaves out
 what would take letters away: a `.*` policy with a length or a TTL was not meant for them.
@@ -23,22 +29,26 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from deadletter.core import names
 from deadletter.core.layouts import naming
 from deadletter.core.layouts.request import Request
-from deadletter.core.merging import LIMITS, BrokerPolicy, Chooser
+from deadletter.core.merging import LIMITS, BrokerPolicy, Chooser, void_keys
 from deadletter.core.plan import Correction, Plan
 from deadletter.core.table import Value
 from deadletter.core.topology import DEFAULT_EXCHANGE, Binding, Exchange, Queue, topology
 from deadletter.errors import UsageError
 
 OURS_PRIORITY: Final = 999
-"""Above a `.*` policy of users; measured, `max-length: 10` in one leaves 10 of 50 parked letters."""
+"""Above a `.*` policy of users; measured, `max-length: 10` in one leaves 10 of 50 parked letters. Higher
+where one of them stands as high."""
 EXACT_PRIORITY: Final = 100
 """Of a policy for one queue, unless one that stands higher has to be carried on."""
 SAFELY: Final[Mapping[str, Value]] = MappingProxyType(
     {"dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
 )
 """Without reject-publish RabbitMQ silently takes at-least-once for at-most-once."""
+REFUSING: Final[Mapping[str, Value]] = MappingProxyType({"x-overflow": "reject-publish"})
+"""What every queue of ours is declared with where letters rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +96,37 @@ def plan_of(layout: str, request: Request, parts: Parts, corrections: tuple[Corr
 
 
 def ours(request: Request) -> Parts:
-    """The policy over everything named like us."""
+    """The policy over everything named like us. Over exchanges too: an alternate exchange by somebody's `.*`
+    policy would hide that a letter found no queue on its way back."""
     policy = BrokerPolicy(
         name=naming.OURS_POLICY,
         pattern=naming.OURS_PATTERN,
         definition=resting(request),
-        apply_to="queues",
-        priority=OURS_PRIORITY,
+        apply_to="all",
+        priority=_above_all(request),
     )
     return Parts(policies=(policy,))
+
+
+def _above_all(request: Request) -> int:
+    """Above every policy of others that means a name of ours. Ours is never lowered: who looks at another
+    moment would raise it again."""
+    there = request.there
+    if there is None:
+        return OURS_PRIORITY
+    meant = {(name, queue.type) for name, queue in there.queues.items() if names.is_ours(name)}
+    meant |= {(name, "exchange") for name in there.exchanges if names.is_ours(name)}
+    meant |= {(name, "quorum") for name in (naming.DUE, naming.PARKED, naming.HELD, naming.level_name(0))}
+    meant.add((naming.return_exchange_name("-"), "exchange"))
+    heights = [OURS_PRIORITY]
+    for policy in there.policies:
+        if policy.operator:
+            continue
+        if policy.name == naming.OURS_POLICY:
+            heights.append(policy.priority)
+        elif any(policy.fits(name, kind, there.version) for name, kind in meant):
+            heights.append(policy.priority + 1)
+    return max(heights)
 
 
 def resting(request: Request) -> Mapping[str, Value]:
@@ -107,7 +139,14 @@ def unlimited(request: Request) -> Mapping[str, Value]:
 
 
 def parked(request: Request) -> Parts:
-    return ours(request) + Parts(queues=(Queue(name=naming.PARKED, type="quorum"),))
+    return ours(request) + Parts(queues=(resting_place(request, naming.PARKED),))
+
+
+def resting_place(request: Request, name: str) -> Queue:
+    """A queue of ours where letters rest. One that is there without the argument stays as it is."""
+    there = request.at(name)
+    bare = there is not None and "x-overflow" not in there.arguments
+    return Queue(name=name, type="quorum", arguments={} if bare else REFUSING)
 
 
 def resting_queue(request: Request, name: str) -> Parts:
@@ -158,6 +197,7 @@ def way_back(request: Request) -> Parts:
 
 def own_policy(request: Request, queue: Queue, settings: Mapping[str, Value]) -> Parts:
     """A policy for one of the layout's own queues, without anything that would take letters out of it."""
+    queue = request.at(queue.name) or queue  # the type it has now says which keys it takes
     holding = policy_now(request, queue)
     if holding is None:
         return Parts(policies=(exact_policy(queue, settings, None),))
@@ -177,11 +217,12 @@ def _takes_letters(key: str) -> bool:
 
 def exact_policy(queue: Queue, settings: Mapping[str, Value], holding: BrokerPolicy | None) -> BrokerPolicy:
     """A policy of ours for exactly this queue, above the one that holds there now, with its settings."""
-    carried = holding.definition if holding is not None else {}
+    definition = {**(holding.definition if holding is not None else {}), **settings}
+    void = void_keys(queue.type, definition)
     return BrokerPolicy(
         name=naming.policy_name(queue.name),
         pattern=naming.exactly(queue.name),
-        definition={**carried, **settings},
+        definition={key: value for key, value in definition.items() if key not in void},
         apply_to="queues",
         priority=EXACT_PRIORITY if holding is None else max(EXACT_PRIORITY, holding.priority + 1),
     )
@@ -193,7 +234,7 @@ def policy_now(request: Request, queue: Queue) -> BrokerPolicy | None:
         return None
     name = naming.policy_name(queue.name)
     others = [p for p in request.there.policies if not p.operator and p.name != name]
-    chosen = Chooser(others).choose(queue.name, queue.type).policy
+    chosen = Chooser(others, request.version).choose(queue.name, queue.type).policy
     return next((p for p in others if p.name == chosen), None)
 
 

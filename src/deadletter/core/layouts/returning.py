@@ -16,10 +16,17 @@ from collections.abc import Iterable
 
 from deadletter.core.layouts.application import own_dlq
 from deadletter.core.layouts.naming import DUE, dlq_name, level_name
-from deadletter.core.layouts.pieces import Parts, delay_queue, parked, plan_of, towards, way_back
+from deadletter.core.layouts.pieces import (
+    Parts,
+    delay_queue,
+    parked,
+    plan_of,
+    resting_place,
+    towards,
+    way_back,
+)
 from deadletter.core.layouts.request import Request
 from deadletter.core.plan import Correction, Plan
-from deadletter.core.topology import Queue
 
 NAME = "return"
 CORRECTIONS: tuple[Correction, ...] = ()
@@ -37,4 +44,4 @@ def shared(request: Request, levels_ms: Iterable[int]) -> Parts:
         delay_queue(level_name(delay_ms), {**towards(DUE), "message-ttl": delay_ms})
         for delay_ms in sorted(levels_ms)
     ]
-    return parked(request) + Parts(queues=(Queue(name=DUE, type="quorum"), *levels))
+    return parked(request) + Parts(queues=(resting_place(request, DUE), *levels))

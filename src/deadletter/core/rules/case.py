@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from deadletter.core import names
 from deadletter.core.finding import Finding, Harm
+from deadletter.core.merging import Chooser
 from deadletter.core.routing import Router
 from deadletter.core.topology import Queue, Topology
 
@@ -31,6 +32,11 @@ class Case:
     @property
     def version(self) -> str:
         return self.topology.version
+
+    @cached_property
+    def chooser(self) -> Chooser:
+        """Which policies apply to a name, and which would."""
+        return Chooser(self.topology.policies, self.topology.version)
 
     @cached_property
     def dying_into(self) -> dict[str, tuple[Queue, ...]]:

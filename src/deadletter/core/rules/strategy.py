@@ -24,7 +24,7 @@ def at_most_once_from_quorum(case: Case) -> Iterator[Finding]:
     if (0, 0) < version_of(case.version) < (3, 10):
         return  # there is nothing better there
     for queue, exchange in paths.dead_lettering(case):
-        if queue.type != "quorum" or exchange not in case.topology.exchanges or _asks(queue):
+        if queue.type != "quorum" or exchange not in case.topology.exchanges or _asks(case, queue):
             continue
         yield Finding(
             rule=_AT_MOST_ONCE,
@@ -45,7 +45,7 @@ def at_most_once_from_quorum(case: Case) -> Iterator[Finding]:
 
 def at_least_once_downgraded(case: Case) -> Iterator[Finding]:
     for queue, exchange in paths.dead_lettering(case):
-        if not _asks(queue) or (queue.type == "quorum" and queue.overflow == "reject-publish"):
+        if not _asks(case, queue) or (queue.type == "quorum" and queue.overflow == "reject-publish"):
             continue
         classic = queue.type == "classic"
         yield Finding(
@@ -66,8 +66,11 @@ def at_least_once_downgraded(case: Case) -> Iterator[Finding]:
         )
 
 
-def _asks(queue: Queue) -> bool:
-    return queue.effective.get("dead-letter-strategy") == "at-least-once"
+def _asks(case: Case, queue: Queue) -> bool:
+    """By what holds; or by a policy that says nothing else and has no effect on a classic queue."""
+    meant = case.chooser.without_effect(queue.name, queue.type)
+    asked = queue.effective if meant is None or len(meant.definition) > 1 else meant.definition
+    return asked.get("dead-letter-strategy") == "at-least-once"
 
 
 def _ask_rightly(case: Case, queue: Queue) -> str:
