@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.brokers import Vhost, call
 from tests.letters import letters
 from tests.serving import Application, Served, served
 
-from deadletter.amqp.channel import Delivery
+from deadletter.amqp.channel import Channel, Delivery
 
 COUNT = 20
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -175,6 +176,10 @@ async def test_just_after_the_consumer_is_back_all_of_them_go(vhost: Vhost, tmp_
             await settled(app, "orders.dlq", 0)
 
 
+def rejects(channel: Channel, delivery: Delivery) -> None:
+    channel.reject(delivery.tag, requeue=False)
+
+
 async def test_one_origin_that_stays_closed_holds_up_no_other(vhost: Vhost, tmp_path: Path) -> None:
     """One dead-letter queue of three origins: one is never consumed, one later, one all the time."""
     async with Application(vhost.url) as app:
@@ -184,9 +189,7 @@ async def test_one_origin_that_stays_closed_holds_up_no_other(vhost: Vhost, tmp_
             await app.declare(origin, **dead)
             channel = await app.connection.channel()
             before = await app.depth("shared.dlq")
-            tag = await channel.consume(
-                origin, lambda d, channel=channel: channel.reject(d.tag, requeue=False), lambda: None
-            )
+            tag = await channel.consume(origin, partial(rejects, channel), lambda: None)
             await app.publish("", origin, letters(origin, COUNT))
             await settled(app, "shared.dlq", before + COUNT)
             await channel.cancel(tag)
