@@ -79,7 +79,7 @@ def test_failures_of_a_burst_that_come_late_are_not_an_outage() -> None:
     breaker = Breaker(TERMS)
     breaker.released(0.0, 100)
     for number in range(20):
-        breaker.died_again(61 + number, str(number))
+        breaker.died_again(61 + number, str(number), released_at=0.0)
     assert breaker.flow(81.0) is FREE
 
 

@@ -21,6 +21,7 @@ from deadletter.core.backoff import Backoff, Exponential, Fixed
 from deadletter.core.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
 from deadletter.core.decide import Answer, Circumstances, Discard, Park, Retry
 from deadletter.core.envelope import Address, Deaths, Leg
+from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import PARKED, level_name
@@ -30,6 +31,7 @@ from deadletter.core.message import Message, View, encode
 from deadletter.core.origin import Copied
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.table import Value
+from deadletter.core.topology import Binding, Exchange, Queue, topology
 from deadletter.errors import JqUnavailable
 from deadletter.service import sorting
 from deadletter.service.addressing import Shape
@@ -84,7 +86,7 @@ class Desk:
         continuous: bool = True,
         dice: Callable[[], float] = lambda: 0.0,
         numbered_ms: tuple[int, ...] = (),
-        home_of: Callable[[str], str | None] = lambda _origin: None,
+        fanouts: Callable[[], Fanouts] = lambda: NO_FANOUTS,
         default: Policy | None = None,
         each: bool = False,
         old_broker: bool = False,
@@ -104,7 +106,7 @@ class Desk:
                 continuous=continuous,
                 keeps_client_deaths=old_broker,
                 numbered_ms=numbered_ms,
-                home_of=home_of,
+                fanouts=fanouts,
             ),
             keeper=self.gates,
             ways=self.ways,
@@ -496,13 +498,14 @@ def test_the_error_of_one_letter_is_not_written_on_the_next() -> None:
 
 
 def test_when_the_shape_changes_what_was_remembered_is_forgotten() -> None:
-    homes: dict[str, str] = {}
-    desk = Desk(RETRIED, home_of=homes.get)
+    found = [NO_FANOUTS]
+    desk = Desk(RETRIED, fanouts=lambda: found[0])
     assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
-    homes["orders"] = "other.dlq"
+    found[0] = fanouts("billing.dlq", "orders.dlq", watched="orders.dlq", owner="billing")
     assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
     desk.sorter.forget()
-    assert fate_of(desk.decide(letter())).kind is Kind.PARKED
+    send, _ = stamped(desk.decide(letter()))
+    assert send.headers[names.HOME] == "1 orders.dlq"
 
 
 def test_only_so_many_kinds_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,19 +519,95 @@ def test_only_so_many_kinds_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # -- a fanout that copies ----------------------------------------------------------------------------------
+def fanouts(*dlqs: str, watched: str, owner: str, origin: str = "orders", **limits: Value) -> Fanouts:
+    """`origin` dies into these, of which the first may be limited; `owner` is another queue."""
+    shape = topology(
+        exchanges=(Exchange(name="dlx", type="fanout"),),
+        queues=(
+            Queue(name=origin, arguments={"x-dead-letter-exchange": "dlx"}),
+            Queue(name=owner),
+            Queue(name=dlqs[0], arguments={f"x-{name.replace('_', '-')}": v for name, v in limits.items()}),
+            *(Queue(name=name) for name in dlqs[1:]),
+        ),
+        bindings=tuple(Binding(source="dlx", destination=name) for name in dlqs),
+    )
+    return Fanouts(shape, frozenset({watched}))
+
+
+def elsewhere(**limits: Value) -> Fanouts:
+    """Letters that die in `shop` have their home in shop.dlq, and orders.dlq gets a copy."""
+    return fanouts("shop.dlq", "orders.dlq", watched="orders.dlq", owner="orders", origin="shop", **limits)
+
+
+def died_in_shop(attempt: int, mark: str | None = None, *, exchange: bytes = b"dlx") -> Letter:
+    headers: dict[str, Value] = {"x-death": [death("shop")]}
+    if attempt:
+        headers |= {names.ID: ID, names.ORIGIN_QUEUE: "shop", names.ATTEMPT: attempt}
+    if mark is not None:
+        headers[names.HOME] = mark
+    made = letter(headers)
+    return Letter(
+        source="orders.dlq",
+        message=made.message,
+        came_by=Address(exchange, b"order.new"),
+        redelivered=True,
+    )
+
+
 def test_a_copy_by_a_fanout_is_parked_and_the_finding_named() -> None:
-    desk = Desk(RETRIED, home_of={"orders": "billing.dlq"}.get)
-    send, _ = stamped(desk.decide(letter()))
+    desk = Desk(RETRIED, fanouts=elsewhere)
+    send, _ = stamped(desk.decide(died_in_shop(0)))
     assert fate_of(send).kind is Kind.PARKED
     assert send.headers[names.CAUSE] == "copied-by-fanout"
-    assert "'billing.dlq'" in str(send.headers[names.WHY])
+    assert "'shop.dlq'" in str(send.headers[names.WHY])
     (found,) = [event for event in desk.events if isinstance(event, FindingNamed)]
-    assert (found.rule, found.subject) == ("shared-dlx-fanout", "orders")
+    assert (found.rule, found.subject) == ("shared-dlx-fanout", "shop")
 
 
-def test_the_queue_that_is_its_home_sends_it_back() -> None:
-    desk = Desk(RETRIED, home_of={"orders": "orders.dlq"}.get)
-    assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
+@pytest.mark.parametrize("attempt", [1, 3], ids=["on its way", "at its end"])
+def test_a_later_copy_with_the_mark_is_dropped_and_counted(attempt: int) -> None:
+    verdict = Desk(RETRIED, fanouts=elsewhere).decide(died_in_shop(attempt, f"{attempt} shop.dlq"))
+    assert isinstance(verdict, Drop)
+    assert fate_of(verdict).kind is Kind.DROPPED
+    assert fate_of(verdict).cause == "copied-by-fanout"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "mark", "exchange", "limits"),
+    [
+        (1, None, b"dlx", {}),
+        (2, "1 shop.dlq", b"dlx", {}),
+        (1, "1 other.dlq", b"dlx", {}),
+        (0, "0 shop.dlq", b"dlx", {}),
+        (1, "1 shop.dlq", b"", {}),
+        (1, "1 shop.dlq", b"\xff", {}),
+        (1, "1 shop.dlq", b"dlx", {"max_length": 100}),
+        (1, "1 shop.dlq", b"dlx", {"message_ttl": 100}),
+        (1, "1 shop.dlq", b"dlx", {"expires": 100}),
+    ],
+    ids=["none", "of before", "another home", "never home", "published", "no text", "full", "ttl", "expires"],
+)
+def test_where_anything_is_missing_the_copy_is_kept(
+    attempt: int, mark: str | None, exchange: bytes, limits: dict[str, Value]
+) -> None:
+    desk = Desk(RETRIED, fanouts=lambda: elsewhere(**limits))
+    send, _ = stamped(desk.decide(died_in_shop(attempt, mark, exchange=exchange)))
+    assert send.headers[names.CAUSE] == "copied-by-fanout"
+
+
+def test_a_copy_says_nothing_of_its_origin_to_the_guards() -> None:
+    desk = Desk(RETRIED, fanouts=elsewhere, guards=replace(NO_BREAKER, copies=1))
+    for _ in range(10):
+        desk.decide(died_in_shop(1))
+    assert not desk.gates.states()
+
+
+@pytest.mark.parametrize("shape", [Shape.RETURN, Shape.SWEEP])
+def test_the_queue_that_is_its_home_sends_it_back_with_the_mark(shape: Shape) -> None:
+    found = fanouts("orders.dlq", "billing.dlq", watched="orders.dlq", owner="billing")
+    desk = Desk(RETRIED, fanouts=lambda: found, shape=shape)
+    send, _ = stamped(desk.decide(letter()))
+    assert send.headers[names.HOME] == "1 orders.dlq"
     assert not desk.events
 
 
@@ -632,8 +711,8 @@ def test_numbered_levels_take_the_key_of_the_letter_and_the_number_of_the_retry(
 # -- sweeps ------------------------------------------------------------------------------------------------
 def test_a_sweep_sends_straight_home_with_the_deaths_set_aside() -> None:
     desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
-    send = desk.decide(letter())
-    assert isinstance(send, Send)
+    send, own = stamped(desk.decide(letter()))
+    assert own == {names.RELEASED_AT: NOW_MS}
     assert (send.exchange, send.routing_key) == ("deadletter.return.orders", "order.new")
     assert (send.deaths, send.leg) == (Deaths.SET_ASIDE, Leg.HOME)
     assert send.headers[names.ATTEMPT] == 1
@@ -661,10 +740,8 @@ async def test_a_sweep_looks_for_a_way_it_does_not_know_and_parks_where_there_is
 
 async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parked() -> None:
     desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
-    first = desk.decide(letter())
-    assert isinstance(first, Send)
-    second = await settled(desk.sorter.again(letter(), first, Setback.UNROUTABLE, "unroutable"))
-    assert isinstance(second, Send)
+    first, _ = stamped(desk.decide(letter()))
+    second, _ = stamped(await settled(desk.sorter.again(letter(), first, Setback.UNROUTABLE, "unroutable")))
     assert second.headers == first.headers
     assert desk.ways.asked == [("orders", True)]
     third = await settled(desk.sorter.again(letter(), second, Setback.UNROUTABLE, "unroutable"))
@@ -673,8 +750,7 @@ async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parke
 
 def test_a_swept_letter_that_its_origin_refuses_is_left() -> None:
     desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
-    first = desk.decide(letter())
-    assert isinstance(first, Send)
+    first, _ = stamped(desk.decide(letter()))
     left = desk.sorter.again(letter(), first, Setback.REFUSED, "refused")
     assert isinstance(left, Leave)
     assert (fate_of(left).kind, fate_of(left).cause) == (Kind.LEFT, "full")

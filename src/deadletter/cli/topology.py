@@ -27,8 +27,11 @@ from deadletter.core.draw.graph import Graph, Shape, graph
 from deadletter.core.draw.mermaid import mermaid
 from deadletter.core.draw.svg import svg
 from deadletter.core.drift import compare
+from deadletter.core.finding import Finding
 from deadletter.core.plan import Plan
 from deadletter.core.policy import Policy
+from deadletter.core.rules.case import Case
+from deadletter.core.rules.growth import multiplied
 from deadletter.core.topology import Queue, Topology, topology
 from deadletter.errors import UsageError
 from deadletter.service.apply import Applied, apply
@@ -138,14 +141,20 @@ def print_diff(wish: Wish, *, as_json: bool) -> Exit:
     settings = wish.settings()
     live = _live(settings)
     plan = wish.plan(settings, version=live.version, there=live)
-    drifts = compare(plan.topology, live)
+    drifts, copied = compare(plan.topology, live), _multiplied(plan, live)
     if as_json:
         told = {"layout": plan.layout, "queue": plan.queue, "broker": live.version, "vhost": live.vhost}
         found = [topology_words.drift_json(drift, live) for drift in drifts]
+        found += map(topology_words.copied_json, copied)
         result(json.dumps({**told, "drift": found}, ensure_ascii=False))
     else:
-        result(topology_words.diff_text(drifts, live))
-    return Exit.LEFT if drifts else Exit.DONE
+        result(topology_words.diff_text(drifts, live, copied))
+    return Exit.LEFT if drifts or copied else Exit.DONE
+
+
+def _multiplied(plan: Plan, live: Topology) -> tuple[Finding, ...]:
+    """Where letters of this plan become more, whatever is declared."""
+    return multiplied(Case(topology=live, now_ms=0), {plan.queue, *plan.topology.queues})
 
 
 def run_apply(wish: Wish, *, migrating: bool, rate: str | None, dry_run: bool, as_json: bool) -> Exit:
@@ -156,12 +165,13 @@ def run_apply(wish: Wish, *, migrating: bool, rate: str | None, dry_run: bool, a
     live = _live(settings)
     plan = wish.plan(settings, version=live.version, there=live)
     if dry_run:
-        drifts = compare(plan.topology, live)
+        drifts, copied = compare(plan.topology, live), _multiplied(plan, live)
         if as_json:
             found = [topology_words.drift_json(drift, live) for drift in drifts]
+            found += map(topology_words.copied_json, copied)
             result(json.dumps({"dry_run": True, "layout": plan.layout, "drift": found}, ensure_ascii=False))
         else:
-            result(topology_words.dry_text(drifts, live, migrating=migrating))
+            result(topology_words.dry_text(drifts, live, migrating=migrating, copied=copied))
         return Exit.DONE
 
     async def work() -> Applied:
@@ -183,11 +193,12 @@ def run_apply(wish: Wish, *, migrating: bool, rate: str | None, dry_run: bool, a
             )
 
     applied = loop.run(work())
+    copied = _multiplied(plan, applied.live)
     if as_json:
-        result(json.dumps(topology_words.applied_json(plan, applied), ensure_ascii=False))
+        result(json.dumps(topology_words.applied_json(plan, applied, copied), ensure_ascii=False))
     else:
-        result(topology_words.applied_text(applied))
-    return Exit.DONE if applied.complete else Exit.LEFT
+        result(topology_words.applied_text(applied, copied))
+    return Exit.DONE if applied.complete and not copied else Exit.LEFT
 
 
 # -- draw -------------------------------------------------------------------------------------------------

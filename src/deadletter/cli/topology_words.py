@@ -23,6 +23,7 @@ from deadletter.core.drift import (
     Planned,
     planned_exchanges,
 )
+from deadletter.core.finding import Finding
 from deadletter.core.layouts import correction_text
 from deadletter.core.plan import Plan
 from deadletter.core.topology import Topology
@@ -30,6 +31,8 @@ from deadletter.service.apply import Applied
 from deadletter.service.migrate import Migrated, NotMigrated, Result
 
 WIDTH: Final = 100
+MULTIPLIED: Final = "multiplied"
+"""No drift from a plan: the shape around it makes several of one letter."""
 
 
 # -- a plan -----------------------------------------------------------------------------------------------
@@ -93,14 +96,34 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 # -- drift ------------------------------------------------------------------------------------------------
-def diff_text(drifts: Sequence[Drift], live: Topology) -> str:
-    if not drifts:
+def diff_text(drifts: Sequence[Drift], live: Topology, copied: Sequence[Finding]) -> str:
+    if not drifts and not copied:
         return "everything planned is there, as planned"
-    return "\n".join([*_told(drifts, live), "", f"{count(len(drifts), 'difference')}; nothing was touched"])
+    lines = [*_told(drifts, live), *([""] if drifts and copied else []), *_copied_text(copied)]
+    return "\n".join([*lines, "", f"{count(len(drifts) + len(copied), 'difference')}; nothing was touched"])
 
 
-def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool) -> str:
-    if not drifts:
+def _copied_text(copied: Sequence[Finding]) -> Iterator[str]:
+    for number, found in enumerate(copied):
+        if number:
+            yield ""
+        yield f"{MULTIPLIED}: exchange {found.subject}"
+        yield f"  found:   {found.why}"
+        yield f"  to do:   {found.fix}"
+
+
+def copied_json(found: Finding) -> dict[str, Any]:
+    return {
+        "kind": MULTIPLIED,
+        "subject": f"exchange {found.subject}",
+        "planned": "one dead-letter queue for each letter",
+        "found": found.why,
+        "steps": [found.fix],
+    }
+
+
+def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool, copied: Sequence[Finding]) -> str:
+    if not drifts and not copied:
         return "everything planned is there; nothing would be done"
     would = [drift.subject(one.planned) for one in drifts if isinstance(one, Missing)]
     lines = [f"would declare {subject}" for subject in would]
@@ -110,6 +133,8 @@ def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool) -> str
     rest = [one for one in drifts if not isinstance(one, Missing)]
     if rest:
         lines += ["", *_told(rest, live)]
+    if copied:
+        lines += ["", *_copied_text(copied)]
     return "\n".join([*lines, "", "nothing was touched"])
 
 
@@ -155,15 +180,19 @@ def drift_json(one: Drift, live: Topology) -> dict[str, Any]:
 
 
 # -- what became of it ------------------------------------------------------------------------------------
-def applied_text(applied: Applied) -> str:
+def applied_text(applied: Applied, copied: Sequence[Finding]) -> str:
     worth = [item for item in applied.items if item.outcome is not Outcome.THERE]
     rows = [[item.outcome.value, item.subject, item.why] for item in worth]
     lines = [columns(rows)] if rows else []
     lines += [text for one in applied.migrations for text in _migration_text(one)]
     if applied.left:
         lines += ["", *_told(applied.left, applied.live)]
+    if copied:
+        lines += ["", *_copied_text(copied)]
     tally = _tally(applied.items)
     ending = "everything planned is there" if applied.complete else "not everything is as planned"
+    if applied.complete and copied:
+        ending = "all of the plan is declared, and letters are multiplied beside it"
     return "\n".join([*lines, "", f"{tally}; {ending}"]).lstrip("\n")
 
 
@@ -197,17 +226,20 @@ def _migration_text(one: Result) -> Iterator[str]:
             assert_never(one)
 
 
-def applied_json(plan: Plan, applied: Applied) -> dict[str, Any]:
+def applied_json(plan: Plan, applied: Applied, copied: Sequence[Finding]) -> dict[str, Any]:
     return {
         "layout": plan.layout,
         "queue": plan.queue,
-        "complete": applied.complete,
+        "complete": applied.complete and not copied,
         "items": [
             {"subject": item.subject, "outcome": item.outcome.value, "why": item.why}
             for item in applied.items
         ],
         "migrations": [_migration_json(one) for one in applied.migrations],
-        "drift": [drift_json(one, applied.live) for one in applied.left],
+        "drift": [
+            *(drift_json(one, applied.live) for one in applied.left),
+            *map(copied_json, copied),
+        ],
     }
 
 

@@ -84,7 +84,7 @@ class Router:
         for binding in self._arriving.get(queue, ()):
             source = self.topology.exchanges.get(binding.source)
             if source is not None and not but(binding.source):
-                found[_keys_of(binding, source.type)] = None
+                found[keys_of(binding, source.type)] = None
         return tuple(found) or (Keys(queue),)
 
     def fates(self, queue: Queue) -> tuple[Reach, ...]:
@@ -163,7 +163,7 @@ class _Table:
 
     def add(self, binding: Binding) -> None:
         self.all.append(binding)
-        self._index.add(_keys_of(binding, self.type), binding)
+        self._index.add(keys_of(binding, self.type), binding)
 
     def overlapping(self, keys: Keys) -> list[Binding]:
         """The bindings that take, or may take, some message with one of these keys."""
@@ -171,10 +171,10 @@ class _Table:
 
     def covers(self, keys: Keys, taking: Iterable[Binding]) -> bool:
         """Whether one of these bindings takes every message with one of these keys."""
-        return any(keys.all_within(_keys_of(binding, self.type)) for binding in taking)
+        return any(keys.all_within(keys_of(binding, self.type)) for binding in taking)
 
 
-def _keys_of(binding: Binding, kind: str) -> Keys:
+def keys_of(binding: Binding, kind: str) -> Keys:
     """The keys a binding takes; any where the key does not decide."""
     match kind:
         case "direct":

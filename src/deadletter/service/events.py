@@ -23,6 +23,8 @@ class Kind(StrEnum):
     """It was due, and a guard keeps it in the broker until its origin can take it."""
     PARKED = "parked"
     DISCARDED = "discarded"
+    DROPPED = "dropped"
+    """A copy that a shared fanout made of a letter that goes on elsewhere."""
     LEFT = "left"
     """Still where it was, on purpose."""
     FAILED = "failed"
@@ -168,6 +170,14 @@ class FindingNamed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindingGone:
+    """Somebody mended it."""
+
+    rule: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """Something does not work now. `what` names it: broker, store, management, watch:NAME, alert:CHANNEL."""
 
@@ -217,6 +227,7 @@ Event: TypeAlias = (
     | SweepEnded
     | GrowthFound
     | FindingNamed
+    | FindingGone
     | Trouble
     | Recovered
     | PoliciesChanged

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from deadletter.broker.pace import Pace
@@ -27,6 +27,7 @@ from deadletter.core.guards.health import OriginState, health
 from deadletter.core.policy import Policies
 from deadletter.service.allowance import Allowance, allowance, kept_by, within
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
+from deadletter.service.needs import Dead
 from deadletter.service.news import Item, What
 
 GATES_MAX: Final = 2_000
@@ -71,6 +72,8 @@ class Gates:
         self._instances = 1
         self._gates: dict[str, _Origin] = {}
         self._growth = Growth(copies=settings.copies)
+        self._passes: dict[str, int] = {}
+        """By dead-letter queue: how many passes over it began."""
         self._budgets: dict[str, Budget] = {}
         self._limits: dict[str, int] = {}
         self.on_news: Callable[[Item], None] = lambda _item: None
@@ -104,39 +107,61 @@ class Gates:
                 budget.resize(portion(self._limits[name], instances), now)
 
     # -- letters -----------------------------------------------------------------------------------------
-    def died_again(
-        self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool, age_s: float = 0.0
-    ) -> None:
-        """A letter that had gone back is here again; swept up late, it says nothing of how the origin is."""
-        now = self._clock()
-        if not redelivered and age_s * 1000 <= self._settings.breaker.window_ms:
-            for one in self._ways_to(origin, group):
-                if one.gate.flow(now) is not FREE:
-                    self._tell(What.DIED, one.gate, letter_id=letter_id)
-                one.gate.died_again(now, letter_id)
-        copies = self._growth.seen(letter_id, attempt, redelivered=redelivered, origin=origin)
-        if copies is not None:
-            self._stop(origin, letter_id, copies)
+    def begin(self, dlq: str) -> None:
+        """A pass over a dead-letter queue begins: what was given back by the one before may come again."""
+        self._passes[dlq] = self._passes.get(dlq, 0) + 1
 
-    def passes(self, origin: str, group: str, policy: str) -> str | None:
+    def died_again(self, dead: Dead) -> None:
+        """A letter that had gone back is here again."""
+        now = self._clock()
+        seen_in = (dead.dlq, self._passes.get(dead.dlq, 0))
+        came = self._growth.came(dead.letter_id, dead.attempt, origin=dead.origin, seen_in=seen_in)
+        if came.new:
+            for one in self._ways_to(dead.origin, dead.group):
+                if one.gate.flow(now) is not FREE:
+                    self._tell(What.DIED, one.gate, dead=dead)
+                self._count(one.gate, dead.letter_id, dead.attempt, dead.released_s, now)
+        if came.copies is not None:
+            self._stop(dead.origin, dead.letter_id, came.copies)
+
+    @staticmethod
+    def _count(gate: Gate, letter_id: str, attempt: int, released_s: float | None, now: float) -> None:
+        if released_s is None:
+            gate.probe_died(now, letter_id)
+        else:
+            gate.died_again(now, letter_id, attempt=attempt, released_at=now - max(0.0, released_s))
+
+    def passes(
+        self, origin: str, group: str, policy: str, letter_id: str = "", attempt: int = 0
+    ) -> str | None:
         """Whether a letter that is due may go at once; else the key of what keeps it."""
         now = self._clock()
+        pioneering: list[Gate] = []
         for one in self._ways_to(origin, group):
             if one.gate.flow(now) is not FREE:
-                return one.gate.key
-        return self._spend(origin, group, policy, now)
+                if not one.gate.pioneer(now, attempt):
+                    return one.gate.key
+                pioneering.append(one.gate)
+        kept = self._spend(origin, group, policy, now, letter_id, attempt)
+        if kept is None:
+            for gate in pioneering:
+                gate.pioneer_sent(now, letter_id, attempt)
+        return kept
 
-    def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
+    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
         """The same for a letter that waited: it may be the probe, or one of those that go ever faster."""
         now = self._clock()
         probed: list[Gate] = []
+        pioneering: list[Gate] = []
         for one in self._ways_to(origin, group):
             flow = one.gate.flow(now)
             match flow:
                 case Free():
                     continue
                 case Hold():
-                    return one.gate.key
+                    if not one.gate.pioneer(now, attempt):
+                        return one.gate.key
+                    pioneering.append(one.gate)
                 case Probe():
                     probed.append(one.gate)
                 case Ramp(rate_per_s=rate_per_s):
@@ -144,10 +169,12 @@ class Gates:
                         return one.gate.key
                 case _:
                     assert_never(flow)
-        kept = self._spend(origin, group, policy, now)
+        kept = self._spend(origin, group, policy, now, letter_id, attempt)
         if kept is None:
             for gate in probed:
-                gate.probe_sent(now, letter_id)
+                gate.probe_sent(now, letter_id, attempt)
+            for gate in pioneering:
+                gate.pioneer_sent(now, letter_id, attempt)
         return kept
 
     def refused(self, origin: str) -> None:
@@ -159,7 +186,9 @@ class Gates:
         if (one := self._gates.get(origin)) is not None:
             one.gate.accepted(self._clock())
 
-    def _spend(self, origin: str, group: str, policy: str, now: float) -> str | None:
+    def _spend(
+        self, origin: str, group: str, policy: str, now: float, letter_id: str, attempt: int
+    ) -> str | None:
         own = self._of(origin)
         if own.room is not None and own.room <= 0:
             return origin
@@ -176,7 +205,9 @@ class Gates:
         own.sent += 1
         own.room = None if own.room is None else own.room - 1
         for one in self._ways_to(origin, group):
-            one.gate.released(now)
+            one.gate.released(now, attempt=attempt)
+        if letter_id:
+            self._growth.went(letter_id, attempt, origin=origin)
         return None
 
     def _stop(self, origin: str, letter_id: str, copies: int) -> None:
@@ -279,7 +310,7 @@ class Gates:
         one = self._of(item.origin, item.group)
         match item.what:
             case What.DIED:
-                one.gate.died_again(now, item.letter_id)
+                self._count(one.gate, item.letter_id, item.attempt, item.released_s, now)
             case What.CLOSED:
                 one.heard = True
                 one.gate.trip(now, item.why)
@@ -299,11 +330,26 @@ class Gates:
         elif notice.state is State.OPEN:
             self._tell(What.OPENED, one.gate)
 
-    def _tell(self, what: What, gate: Gate, *, letter_id: str = "", why: str = "") -> None:
+    def _tell(self, what: What, gate: Gate, *, dead: Dead | None = None, why: str = "") -> None:
         group = gate.key.removeprefix(gate.origin).removeprefix("/")
-        self.on_news(Item(what=what, origin=gate.origin, group=group, letter_id=letter_id, why=why))
+        item = Item(what=what, origin=gate.origin, group=group, why=why)
+        if dead is not None:
+            item = replace(item, letter_id=dead.letter_id, attempt=dead.attempt, released_s=dead.released_s)
+        self.on_news(item)
 
     # -- held letters ------------------------------------------------------------------------------------
+    def reason(self, key: str) -> tuple[str, str]:
+        """What keeps letters here: the guard, and why."""
+        one = self._gates.get(key)
+        if one is None:
+            return BUDGET, "more letters would go back than the budget allows; they go a little later"
+        flow = one.gate.flow(self._clock())
+        if not isinstance(flow, Free):
+            return flow.guard, flow.why
+        if one.room is not None and one.room <= 0:
+            return "depth", "the origin has no room for more"
+        return BUDGET, "more letters would go back than the origin's share allows; they go a little later"
+
     def allowance(self, key: str) -> Allowance:
         """How many letters of a held queue may be tried now."""
         now = self._clock()

@@ -38,6 +38,8 @@ class Line:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.source = source
+        self.on_begin: Callable[[], None] = lambda: None
+        """Called before each pass: what the last one gave back may come again."""
         self._emit = emit
         self._stopped = asyncio.Event()
         self._in_trouble = False
@@ -60,6 +62,7 @@ class Line:
         loop = asyncio.get_running_loop()
         while not self._stopped.is_set():
             well = loop.call_later(WELL_S, self.recover)
+            self.on_begin()
             try:
                 await self._courier.on(link)
                 tries = 0

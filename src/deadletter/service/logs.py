@@ -27,6 +27,7 @@ from deadletter.service.events import (
     Decided,
     Event,
     Fate,
+    FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
@@ -221,6 +222,9 @@ class LogListener:
                         self._named.clear()
                     self._named.add((rule, subject))
                     log.warning("finding", rule=rule, subject=subject, why=why)
+            case FindingGone(rule=rule, subject=subject):
+                self._named.discard((rule, subject))
+                log.info("finding gone", rule=rule, subject=subject)
             case Trouble():
                 self._trouble(event)
             case Recovered(what=what, why=why):

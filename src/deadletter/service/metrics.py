@@ -39,6 +39,7 @@ from deadletter.service.events import (
     Confirmed,
     Decided,
     Event,
+    FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
@@ -228,6 +229,8 @@ class Metrics:
                 self._series[GROWTH_ALARMS].add((origin,), 1)
             case FindingNamed(rule=rule, subject=subject):
                 self._series[FINDINGS].set((rule, subject), 1)
+            case FindingGone(rule=rule, subject=subject):
+                self._series[FINDINGS].remove((rule, subject))
             case Trouble(what=what) | Recovered(what=what):
                 self._series[TROUBLE].set((without_channel(what),), int(isinstance(event, Trouble)))
             case PoliciesChanged(count=count, problems=problems):

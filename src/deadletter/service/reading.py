@@ -9,6 +9,7 @@ where it failed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Final, NamedTuple
 
 from deadletter.core import message, names, table
@@ -21,7 +22,10 @@ from deadletter.core.policy import Policies, Policy
 
 _X_DEATH: Final = names.X_DEATH.encode()
 _ID: Final = names.ID.encode()
+_RELEASED_AT: Final = names.RELEASED_AT.encode()
+_unpack: Final = Struct(">q").unpack_from
 _TEXT: Final = ord("S")
+_LONG: Final = ord("l")
 _ALWAYS: Final = frozenset(
     name.encode()
     for name in (
@@ -30,6 +34,8 @@ _ALWAYS: Final = frozenset(
         names.ID,
         names.DEATHS,
         names.ATTEMPT,
+        names.RELEASED_AT,
+        names.HOME,
         names.ORIGIN_QUEUE,
         names.ORIGIN_EXCHANGE,
         names.ORIGIN_ROUTING_KEY,
@@ -38,10 +44,11 @@ _ALWAYS: Final = frozenset(
 
 
 class Key(NamedTuple):
-    """What decides about a letter, and the id it carries, which does not."""
+    """What decides about a letter; and its id and when it was released, which do not."""
 
     value: bytes
     letter_id: str
+    released_ms: int | None
 
 
 class Reader:
@@ -79,10 +86,15 @@ class Reader:
         parts = [b"%d %d " % (len(exchange), len(routing_key)), exchange, routing_key]
         died = False
         letter_id = ""
+        released_ms: int | None = None
         for name, at, start, end in table.find(headers, self._wanted):
             if name == _ID and headers[start] == _TEXT and 5 < end - start <= 5 + MAX_NAME_BYTES:
                 letter_id = headers[start + 5 : end].decode("ascii", "replace")
                 parts.append(b"id")  # any other value is not taken for one, which is another decision
+                continue
+            if name == _RELEASED_AT:
+                if headers[start] == _LONG:
+                    released_ms = int(_unpack(headers, start + 1)[0])
                 continue
             died = died or name == _X_DEATH
             parts.append(headers[at:end])
@@ -90,7 +102,7 @@ class Reader:
             return None
         if self._content_type:
             parts.append(repr(letter.view.content_type).encode())
-        return Key(b"".join(parts), letter_id)
+        return Key(b"".join(parts), letter_id, released_ms)
 
     def view(self, letter: Letter) -> LetterView:
         """The letter as a decision sees it. Raises MessageError."""

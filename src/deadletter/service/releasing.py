@@ -53,11 +53,16 @@ _unpack: Final = Struct(">q").unpack_from
 class Gatekeeper(Protocol):
     """The guards, as a release needs them."""
 
-    def passes(self, origin: str, group: str, policy: str) -> str | None:
-        """None: it may go at once. Else the key of what keeps it."""
+    def passes(
+        self, origin: str, group: str, policy: str, letter_id: str = "", attempt: int = 0
+    ) -> str | None:
+        """None: it may go at once, as this attempt. Else the key of what keeps it."""
 
-    def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
+    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
         """The same for a letter that was held before."""
+
+    def reason(self, gate: str) -> tuple[str, str]:
+        """What keeps letters at this gate: the guard, and why."""
 
     def refused(self, origin: str) -> None: ...
 
@@ -91,7 +96,8 @@ class _Bound:
         self.attempt = attempt if isinstance(attempt, int) else None
         self.home: Home | None = None
         self.send: Send | None = None
-        self.held: dict[str, Send] = {}
+        self.held: dict[str, tuple[tuple[str, str], Send]] = {}
+        """By gate: why it keeps them, and the way into its queue."""
 
 
 class Releaser:
@@ -159,25 +165,28 @@ class Releaser:
 
     def _go(self, bound: _Bound, home: Home, letter_id: str) -> Verdict:
         if self._waiting:
-            gate = self._keeper.admit(bound.origin, bound.group, bound.policy, letter_id)
+            gate = self._keeper.admit(bound.origin, bound.group, bound.policy, letter_id, bound.attempt or 0)
             if gate is not None:
                 self._on_gate(gate)
                 return Leave()
         else:
-            gate = self._keeper.passes(bound.origin, bound.group, bound.policy)
+            gate = self._keeper.passes(bound.origin, bound.group, bound.policy, letter_id, bound.attempt or 0)
             if gate is not None:
                 return self._hold(bound, gate)
         if bound.send is None or bound.home is not home:
             bound.home = home
             bound.send = homewards(home, bound.routing_key, self._fate(Kind.RELEASED, bound))
-        return bound.send
+        return addressing.released_stamp(bound.send, _now_ms())
 
     def _hold(self, bound: _Bound, gate: str) -> Verdict:
         """Into the queue of what keeps it; the attempt is not counted again."""
-        send = bound.held.get(gate)
-        if send is None:
-            fate = replace(self._fate(Kind.HELD, bound), cause=gate)
-            send = bound.held[gate] = addressing.held(gate, fate)
+        why = self._keeper.reason(gate)
+        known = bound.held.get(gate)
+        if known is not None and known[0] == why:
+            send = known[1]
+        else:
+            send = addressing.held(gate, replace(self._fate(Kind.HELD, bound), cause=gate), *why)
+            bound.held[gate] = why, send
         return send if self._ways.holds(gate) else _later(self._made(send, gate))
 
     async def _made(self, send: Send, gate: str) -> Verdict:
@@ -216,7 +225,8 @@ class Releaser:
         home = await self._ways.find(bound.origin, again=True)
         if home is None or fate.cause == ORIGIN_MISSING:
             return self._park(ORIGIN_MISSING, f"its origin {bound.origin!r} is not there", bound)
-        return homewards(home, bound.routing_key, replace(fate, cause=ORIGIN_MISSING))
+        send = homewards(home, bound.routing_key, replace(fate, cause=ORIGIN_MISSING))
+        return addressing.released_stamp(send, _now_ms())
 
     async def _repaired(self, bound: _Bound, verdict: Send | Wrap) -> Verdict:
         fate = verdict.fate

@@ -7,7 +7,7 @@ sweeps that were made, goes on with the next one. Their tasks do not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from deadletter.broker.courier import Judging, Letter, Send, Verdict
@@ -18,23 +18,26 @@ from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.backoff import Fixed
 from deadletter.core.descent import Descent
 from deadletter.core.event_config import Row, in_force
+from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import DUE, HELD
 from deadletter.core.looking import version_of
 from deadletter.core.place import Place
 from deadletter.core.policy import Policies, Policy
 from deadletter.core.topology import Topology
+from deadletter.service import copying
 from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
+from deadletter.service.copying import FANOUT_RULE
 from deadletter.service.crew import Crew
-from deadletter.service.events import Event, FindingNamed, Trouble
+from deadletter.service.events import Event, FindingGone, FindingNamed, Trouble
 from deadletter.service.gates import Gates
 from deadletter.service.holding import Holding
 from deadletter.service.line import Line
 from deadletter.service.policies import PolicySource
 from deadletter.service.releasing import Releaser
-from deadletter.service.sorting import FANOUT_RULE, Intake, Sorter
+from deadletter.service.sorting import Intake, Sorter
 from deadletter.service.survey import Sight, Watched
 from deadletter.service.sweeps import Sweeper
 
@@ -75,7 +78,7 @@ class Staff:
         self._sorters: dict[str, Sorter] = {}
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._watched: dict[str, Watched] = {}
-        self._homes: Mapping[str, str] = {}
+        self._fanouts: Fanouts = NO_FANOUTS
         self._policies: dict[Watch, tuple[Sequence[Row], Policies]] = {}
         """With the rows they were made of."""
         self._link: Link | None = None
@@ -110,8 +113,8 @@ class Staff:
         for name in self._watched.keys() - watched.keys():
             self._dismiss(name)
         self._watched = watched
-        alike = self._homes == sight.homes and self._descent.same_as(sight.descent)
-        self._homes, self._descent = sight.homes, sight.descent
+        alike = self._fanouts is sight.fanouts and self._descent.same_as(sight.descent)
+        self._fanouts, self._descent = sight.fanouts, sight.descent
         if not alike:
             for sorter in self._sorters.values():
                 sorter.forget()
@@ -153,14 +156,11 @@ class Staff:
             self._sorters[one.queue] = self._sorter(one)
 
     def _name_findings(self, sight: Sight) -> None:
-        for origin, home in sight.homes.items():
-            if origin not in self._named:
-                self._named.add(origin)
-                why = (
-                    f"a fanout gives letters that die in {origin!r} to several dead-letter queues; one copy "
-                    f"goes back, from {home!r}, the others are parked"
-                )
-                self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=why))
+        for origin in self._fanouts.homes.keys() - sight.fanouts.homes.keys():
+            self._emit(FindingGone(rule=FANOUT_RULE, subject=origin))
+        for origin, home in sight.fanouts.homes.items():
+            if self._fanouts.homes.get(origin) != home:
+                self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=copying.finding(origin, home)))
         for queue, why in sight.refused.items():
             if queue not in self._named:
                 self._named.add(queue)
@@ -184,7 +184,9 @@ class Staff:
 
     def _line(self, queue: str) -> Line:
         if queue not in self._lines:
-            self._lines[queue] = self._new_line(queue, self._intake_judging(queue))
+            line = self._new_line(queue, self._intake_judging(queue))
+            line.on_begin = lambda: self._gates.begin(queue)
+            self._lines[queue] = line
         return self._lines[queue]
 
     def _new_line(self, queue: str, judging: Judging) -> Line:
@@ -216,6 +218,8 @@ class Staff:
 
     # -- deciding ----------------------------------------------------------------------------------------
     def _intake_judging(self, queue: str) -> Judging:
+        self._gates.begin(queue)
+
         def decide(letter: Letter) -> Verdict:  # through the table: policies change while a line runs
             return self._sorters[queue].decide(letter)
 
@@ -238,7 +242,7 @@ class Staff:
             continuous=one.watch.mode is Mode.CONSUME,
             keeps_client_deaths=version_of(self._version) < (4, 0),
             numbered_ms=one.watch.delays_ms,
-            home_of=self._home_of,
+            fanouts=lambda: self._fanouts,
             origin_by=one.watch.origin_by,
             place=lambda: Place(queue=one.queue, ways=self._descent, named=one.watch.origins),
             look_afresh=self._look_afresh,
@@ -251,9 +255,6 @@ class Staff:
             emit=self._emit,
             each=self._each,
         )
-
-    def _home_of(self, origin: str) -> str | None:
-        return self._homes.get(origin)
 
     def policies_of(self, watch: Watch) -> Policies:
         """The table before the file; with numbered levels what nobody configured is parked at once."""

@@ -20,10 +20,10 @@ from deadletter.broker.management import Management
 from deadletter.broker.shape import COLUMNS, queue_state, topology_of
 from deadletter.config.settings import Watch
 from deadletter.core.descent import Descent
+from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.glob import glob
-from deadletter.core.layouts.naming import DUE, HELD, PARKED, dlq_name
+from deadletter.core.layouts.naming import DUE, HELD, PARKED
 from deadletter.core.names import is_ours
-from deadletter.core.routing import Router
 from deadletter.core.topology import Queue, QueueState, Topology
 from deadletter.service.events import Event, QueueGone, QueueSeen
 
@@ -55,8 +55,8 @@ class Sight:
     watched: tuple[Watched, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     """Queues that a watch names and that cannot be looked after, and why."""
-    homes: Mapping[str, str] = field(default_factory=dict)
-    """Origins whose letters come into several watched queues: the one from which they go back."""
+    fanouts: Fanouts = NO_FANOUTS
+    """Origins whose letters come into several queues, and from which of them they go back."""
     limits: Mapping[str, Limits] = field(default_factory=dict)
     descent: Descent = field(default_factory=lambda: Descent(Topology()))
     """Whose dead letters come into which queue."""
@@ -70,7 +70,7 @@ def see(shape: Topology, watches: Sequence[Watch]) -> Sight:
         shape=shape,
         watched=watched,
         refused=refused,
-        homes=_homes(shape, names),
+        fanouts=Fanouts(shape, names),
         limits={
             name: Limits(max_length=queue.max_length, drops_head=queue.overflow == "drop-head")
             for name, queue in shape.queues.items()
@@ -100,21 +100,6 @@ def _why_not(queue: Queue) -> str | None:
     if queue.exclusive:
         return "it is exclusive to the connection that declared it"
     return None
-
-
-def _homes(shape: Topology, watched: frozenset[str]) -> dict[str, str]:
-    router = Router(shape)
-    homes: dict[str, str] = {}
-    for name, queue in shape.queues.items():
-        if is_ours(name) or queue.dead_letter_exchange is None:
-            continue
-        # Per key: two keys that lead to two queues are two ways, not two copies.
-        several = [reach.queues & watched for reach in router.fates(queue) if len(reach.queues & watched) > 1]
-        if several:
-            candidates = set().union(*several)
-            own = dlq_name(name)
-            homes[name] = own if own in candidates else min(candidates)
-    return homes
 
 
 class Surveyor:
