@@ -83,7 +83,7 @@ class Office:
         self.gates.on_news = self.news.tell
         self.books: Books = Books(emit, self._on_confirmed)
         self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
-        self._conditions = Conditions()
+        self._conditions = Conditions(emit=emit)
         self._surveyor = Surveyor(address, self._watches, emit)
         self._lookout = Lookout(self._look_now.set)
         self.staff: Staff = Staff(
