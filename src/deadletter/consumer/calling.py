@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
 import typing
 from collections.abc import Awaitable, Callable, Sequence
@@ -126,6 +127,8 @@ class Call:
                 if self.abandoned.get(one) is late:
                     del self.abandoned[one]
             error = None if late.cancelled() else late.exception()
+            if not late.cancelled() and error is None and inspect.iscoroutine(late.result()):
+                late.result().close()  # what a thread returned too late is not begun any more
             _log.warning("%s came to its end late, when nobody waited for it", self.name, exc_info=error)
 
         for one in ids:
