@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from deadletter import config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
 from deadletter.core import looking
 from deadletter.core.deaths import Death
 from deadletter.core.failure import Failure
@@ -27,7 +26,7 @@ def run(
     addresses = config.load(config=file, options={"broker.url": url}).broker.addresses
     look = loop.run(peek(addresses, queue, limit=limit))
     if as_json:
-        result(json.dumps(_as_json(look, body_bytes), ensure_ascii=False, default=_plain))
+        data(_as_json(look, body_bytes), default=_plain)
     else:
         result(_as_text(look, body_bytes, addresses[0].vhost))
     return Exit.LEFT if look.unreadable else Exit.DONE

@@ -273,8 +273,6 @@ class ServerChannel:
         arguments = method.table()
         if passive:
             queue = self._queue(name)
-            if not queue.quorum:
-                queue.use()
         else:
             queue = self._broker.shapes.declare_queue(
                 name,
@@ -284,6 +282,7 @@ class ServerChannel:
                 auto_delete=auto_delete,
                 arguments=arguments,
             )
+        if not queue.quorum:
             queue.use()
         queue.run()
         self._say(wire.declare_queue_ok(queue.name, queue.depth, queue.consumer_count))
