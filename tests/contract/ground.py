@@ -273,7 +273,11 @@ class Ground:
 
     async def gone(self, queue: str) -> None:
         """Wait until there is no such queue."""
-        await self.until(lambda: queue not in self.site.queues())
+        for _ in range(int(3 * PATIENCE_S / STEP_S / 10)):
+            if queue not in self.site.queues():
+                return
+            await asyncio.sleep(STEP_S * 10)
+        raise AssertionError(f"{queue} is still there")
 
     async def calm(self) -> None:
         """Until what was said without waiting for an answer has been heard."""

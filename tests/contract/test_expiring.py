@@ -14,7 +14,7 @@ from deadletter.core.table import Value
 from deadletter.errors import NotFound
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
-EXPIRES_MS = 2_000
+EXPIRES_MS = 4_000
 BEAT_S = 0.4
 
 Ask = Callable[[Channel, str], Awaitable[object]]
@@ -50,7 +50,7 @@ async def test_what_keeps_a_queue(ground: Ground, kind: str, use: str) -> None:
     if held:
         await ground.put("q", b"1")  # a queue that was made anew has none
     channel = await ground.channel()
-    for _ in range(int(3 * EXPIRES_MS / 1000 / BEAT_S)):
+    for _ in range(int(1.5 * EXPIRES_MS / 1000 / BEAT_S)):
         await asyncio.sleep(BEAT_S)
         try:
             await USES[use](channel, kind)
@@ -79,7 +79,7 @@ async def test_a_consumer_keeps_a_queue_until_it_leaves(ground: Ground, kind: st
     await ground.declare("q", kind, arguments(kind))
     channel = await ground.channel()
     tag = await channel.consume("q", print, print)
-    await asyncio.sleep(2 * EXPIRES_MS / 1000)
+    await asyncio.sleep(1.5 * EXPIRES_MS / 1000)
     assert "q" in ground.site.queues()
     await channel.cancel(tag)
     await ground.gone("q")
@@ -94,7 +94,7 @@ async def test_a_message_in_somebodys_hands_keeps_a_quorum_queue_only(ground: Gr
     if kind == "classic":
         await ground.gone("q")
         return
-    await asyncio.sleep(2 * EXPIRES_MS / 1000)
+    await asyncio.sleep(1.5 * EXPIRES_MS / 1000)
     assert "q" in ground.site.queues()
     channel.nack(held.tag, requeue=True)
     await ground.gone("q")
