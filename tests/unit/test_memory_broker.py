@@ -440,7 +440,7 @@ async def test_a_closed_broker_channel_gives_the_same_error_to_all_who_wait() ->
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"x-expires": 1_000}, {"x-single-active-consumer": True}, {"x-queue-type": "stream"}]
+    "arguments", [{"x-queue-type": "quorum", "x-consumer-timeout": 1_000}, {"x-queue-type": "stream"}]
 )
 async def test_what_it_does_not_play_it_refuses_in_words(arguments: dict[str, Value]) -> None:
     channel = await channel_of(MemoryBroker())

@@ -20,6 +20,7 @@ from deadletter.amqp import replies, requests
 from deadletter.amqp.deliveries import Consumer, Delivery, Returned
 from deadletter.amqp.frames import BODY, HEADER, METHOD, content_frames, content_header, method_frame
 from deadletter.core.message import Message
+from deadletter.core.shown import line
 from deadletter.core.table import Value
 from deadletter.errors import ChannelClosed, ConnectionLost, FrameError, WireError, channel_closed
 
@@ -143,7 +144,7 @@ class Channel:
                 self._send(requests.CLOSE_CHANNEL_OK)
                 if not self._said_goodbye:
                     self.connection.forget(self)
-                self._end(channel_closed(code, text))
+                self._end(channel_closed(code, line(text)))
             case replies.CloseChannelOk():
                 self.connection.forget(self)
                 self._resolve(reply)

@@ -25,6 +25,7 @@ from deadletter.amqp import replies, requests
 from deadletter.amqp.address import Address
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.frames import HEARTBEAT, HEARTBEAT_FRAME, METHOD, FrameReader, method_frame
+from deadletter.core.shown import line
 from deadletter.core.table import Value
 from deadletter.errors import (
     ChannelsExhausted,
@@ -141,14 +142,14 @@ class Connection(asyncio.Protocol):
             raise FrameError(f"a frame of type {kind} on channel 0, where only methods belong")
         match replies.parse(payload):
             case replies.Blocked(reason):
-                self.blocked_reason = reason
+                self.blocked_reason = line(reason)
                 self._pressure_changed()
             case replies.Unblocked():
                 self.blocked_reason = None
                 self._pressure_changed()
             case replies.CloseConnection(code, text):
                 self._write_now(method_frame(0, requests.CLOSE_CONNECTION_OK))
-                self.abort(connection_closed(code, text))
+                self.abort(connection_closed(code, line(text)))
             case reply:
                 if self._replies.qsize() >= UNHEARD_MAX:
                     raise FrameError(f"the broker said {type(reply).__name__} that nobody asked for")

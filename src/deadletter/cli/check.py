@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,10 +10,11 @@ from deadletter.broker import courier
 from deadletter.cli import loop
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
 from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, span
 from deadletter.core.capture import mapping
+from deadletter.core.shown import line
 from deadletter.errors import UsageError
 from deadletter.service.check import QueueReport, Report, Wish, check
 
@@ -51,7 +51,10 @@ def run(
             return await check(addresses, wish, on_event=on_event)
 
     report = loop.run(work())
-    result(json.dumps(_as_json(report), ensure_ascii=False) if as_json else _as_text(report, wish))
+    if as_json:
+        data(_as_json(report))
+    else:
+        result(_as_text(report, wish))
     return Exit.DONE if all(queue.complete for queue in report.queues) else Exit.LEFT
 
 
@@ -66,7 +69,7 @@ def _as_text(report: Report, wish: Wish) -> str:
     ]
     lines = [columns(rows)]
     for queue in report.queues:
-        lines += [f"{queue.queue}: {said}" for said in _remarks(queue)]
+        lines += [line(f"{queue.queue}: {said}") for said in _remarks(queue)]
     moved = sum(queue.moved for queue in report.queues)
     seen = sum(queue.seen for queue in report.queues)
     lines.append(

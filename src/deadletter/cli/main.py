@@ -16,6 +16,7 @@ from deadletter import __version__
 from deadletter.cli import config_commands, policy_commands, topology_commands
 from deadletter.cli.exits import Exit, exit_for
 from deadletter.cli.options import ApiOption, ConfigFile, Json, StoreOption, UrlOption
+from deadletter.cli.output import complain
 from deadletter.errors import DeadletterError
 
 app: Final = typer.Typer(
@@ -347,7 +348,7 @@ def main() -> None:
     try:
         app()
     except DeadletterError as error:
-        sys.stderr.write(f"dlq: {error}\n")
+        complain(error)
         sys.exit(exit_for(error))
     except BrokenPipeError:
         sys.exit(Exit.LEFT)

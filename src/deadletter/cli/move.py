@@ -16,6 +16,7 @@ from deadletter.cli.exits import Exit
 from deadletter.cli.output import result
 from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, parse_rate, parse_span, span
+from deadletter.core.shown import line, lines
 from deadletter.errors import NotFound, QueueMissing, UsageError
 
 
@@ -88,7 +89,7 @@ async def _depth(link: Link, queue: str) -> int:
 
 
 def _dry_text(wish: Wish, would: int) -> str:
-    return f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched"
+    return line(f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched")
 
 
 def _dry_json(wish: Wish, would: int) -> str:
@@ -97,23 +98,23 @@ def _dry_json(wish: Wish, would: int) -> str:
 
 def _as_text(wish: Wish, tally: Tally) -> str:
     speed = f", {tally.moved / tally.seconds:,.0f}/s" if tally.seconds > 0 and tally.moved > 1 else ""
-    lines = [
+    said = [
         f"moved {count(tally.moved)} from {wish.source} to {wish.target} in {span(tally.seconds)}{speed}"
         if tally.moved
         else f"moved nothing from {wish.source}: {tally.ended.value}"
     ]
     if tally.moved and tally.ended not in (Ended.COMPLETE, Ended.EMPTY):
-        lines.append(f"ended early: {tally.ended.value}; the rest is still in {wish.source}")
+        said.append(f"ended early: {tally.ended.value}; the rest is still in {wish.source}")
     if tally.failed:
-        lines.append(f"{count(tally.failed)} stayed in {wish.source}:")
-        lines += [f"  {number:,} × {why}" for why, number in tally.reasons.items()]
-        lines += [f"  for example {failure.id}" for failure in tally.examples[:1]]
+        said.append(f"{count(tally.failed)} stayed in {wish.source}:")
+        said += [f"  {number:,} × {why}" for why, number in tally.reasons.items()]
+        said += [f"  for example {failure.id}" for failure in tally.examples[:1]]
     if tally.maybe_twice:
-        lines.append(
+        said.append(
             f"after a lost connection up to {count(tally.maybe_twice)} may be in both queues, or twice in "
             f"{wish.target}; copies carry the same deadletter-id"
         )
-    return "\n".join(lines)
+    return lines(said)
 
 
 def _as_json(wish: Wish, tally: Tally) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,13 +10,16 @@ from pathlib import Path
 from deadletter import config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
+from deadletter.cli.units import count
 from deadletter.core import looking
 from deadletter.core.deaths import Death
 from deadletter.core.failure import Failure
 from deadletter.core.lenient import shown
 from deadletter.core.origin import Ambiguous, Origin, Unproven
+from deadletter.core.shown import line, lines
 from deadletter.service.peek import Look, Peeked, body_text, peek
+from deadletter.service.withheld import Withheld, withheld
 
 STACK_LINES = 6
 
@@ -25,18 +27,27 @@ STACK_LINES = 6
 def run(
     *, queue: str, file: Path | None, url: str | None, limit: int, body_bytes: int, as_json: bool
 ) -> Exit:
-    addresses = config.load(config=file, options={"broker.url": url}).broker.addresses
-    look = loop.run(peek(addresses, queue, limit=limit))
+    broker = config.load(config=file, options={"broker.url": url}).broker
+    look = loop.run(peek(broker.addresses, queue, limit=limit))
+    nothing = not look.letters and not look.unreadable
+    held = loop.run(withheld(broker.addresses, broker.api, queue)) if nothing else None
     if as_json:
-        result(json.dumps(_as_json(look, body_bytes), ensure_ascii=False, default=_plain))
+        told = {"messages": held.messages, "why": held.why} if held is not None else None
+        data({**_as_json(look, body_bytes), "withheld": told}, default=_plain)
+    elif held is not None:
+        result(withheld_text(queue, held))
     else:
-        result(_as_text(look, body_bytes, addresses[0].vhost))
-    return Exit.LEFT if look.unreadable else Exit.DONE
+        result(_as_text(look, body_bytes, broker.addresses[0].vhost))
+    return Exit.LEFT if look.unreadable or held is not None else Exit.DONE
+
+
+def withheld_text(queue: str, held: Withheld) -> str:
+    return line(f"{queue} holds {count(held.messages)} that cannot be looked at: {held.why}")
 
 
 def _as_text(look: Look, body_bytes: int, vhost: str) -> str:
     if not look.letters and not look.unreadable:
-        return f"{look.queue} is empty"
+        return line(f"{look.queue} is empty")
     parts = [letter_text(number, seen, body_bytes) for number, seen in enumerate(look.letters, 1)]
     if look.unreadable:
         parts.append(f"{look.unreadable} letters could not be read; they are still there")
@@ -55,20 +66,20 @@ def _as_text(look: Look, body_bytes: int, vhost: str) -> str:
 
 def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
     letter = seen.letter
-    lines = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
-    lines.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
-    lines += [f"   died        {_death_text(death)}" for death in letter.history.all[:5]]
+    said = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
+    said.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
+    said += [f"   died        {_death_text(death)}" for death in letter.history.all[:5]]
     if (failure := letter.failure) is not None:
         what = ": ".join(filter(None, (failure.error_type, failure.message))) or "no error told"
         first, *more = what.splitlines() or [""]
-        lines += [
+        said += [
             f"   error       {first} ({failure.framework.value})",
             *(f"               {m}" for m in more),
         ]
         if where := _where_text(failure):
-            lines.append(f"   failed      {where}")
+            said.append(f"   failed      {where}")
         if failure.stack:
-            lines += [f"               {line}" for line in failure.stack.splitlines()[:STACK_LINES]]
+            said += [f"               {one}" for one in failure.stack.splitlines()[:STACK_LINES]]
     if seen.delivery_count is not None:
         left = seen.remaining_deliveries
         rest = (
@@ -76,18 +87,16 @@ def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
             if left is None
             else f", {max(0, left)} left of {looking.DEFAULT_LIMIT} if no other limit is set"
         )
-        lines.append(f"   deliveries  {seen.delivery_count} spent{rest}")
+        said.append(f"   deliveries  {seen.delivery_count} spent{rest}")
     properties = {
         name: value
         for name in ("message_id", "content_type", "type", "app_id", "timestamp", "correlation_id")
         if (value := getattr(seen.properties, name)) is not None
     }
-    lines.append("   properties  " + (", ".join(f"{k}={v}" for k, v in properties.items()) or "none"))
-    lines.append(f"   body        {len(seen.body):,} bytes")
-    lines += [
-        f"     {line}" for line in body_text(seen.body, letter.content_type, most=body_bytes).splitlines()
-    ]
-    return "\n".join(lines)
+    said.append("   properties  " + (", ".join(f"{k}={v}" for k, v in properties.items()) or "none"))
+    said.append(f"   body        {len(seen.body):,} bytes")
+    body = body_text(seen.body, letter.content_type, most=body_bytes).split("\n")
+    return "\n".join([lines(said), *(f"     {one}" for one in body)])
 
 
 def _where_text(failure: Failure) -> str:

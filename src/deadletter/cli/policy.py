@@ -17,6 +17,7 @@ from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
 from deadletter.cli.letter_file import Sample
 from deadletter.cli.output import result
+from deadletter.cli.peek import withheld_text
 from deadletter.cli.policy_store import Look
 from deadletter.cli.units import count
 from deadletter.config.settings import Mode, Settings, Watch
@@ -32,6 +33,7 @@ from deadletter.core.policy import JqCondition, Match, Policies, Policy
 from deadletter.errors import UsageError
 from deadletter.service.conditions import Conditions, Question
 from deadletter.service.peek import peek
+from deadletter.service.withheld import withheld
 
 _MAX_NAME_CHARS: Final = 100
 
@@ -109,7 +111,10 @@ def explain_queue(
 ) -> Exit:
     """The first letter of a queue, looked at and left there."""
     settings = config.load(config=file, options={"broker.url": url})
-    look = loop.run(peek(settings.broker.addresses, queue, limit=1))
+    broker = settings.broker
+    look = loop.run(peek(broker.addresses, queue, limit=1))
+    if not look.letters and (held := loop.run(withheld(broker.addresses, broker.api, queue))) is not None:
+        raise UsageError(f"expected a letter to explain; {withheld_text(queue, held)}")
     if not look.letters:
         raise UsageError(f"expected a letter in {queue!r} to explain; it is empty")
     seen = look.letters[0]

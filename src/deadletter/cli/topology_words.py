@@ -26,6 +26,7 @@ from deadletter.core.drift import (
 from deadletter.core.finding import Finding
 from deadletter.core.layouts import correction_text
 from deadletter.core.plan import Plan
+from deadletter.core.shown import line
 from deadletter.core.topology import Topology
 from deadletter.service.apply import Applied
 from deadletter.service.migrate import Migrated, NotMigrated, Result
@@ -46,7 +47,7 @@ def plan_text(plan: Plan) -> str:
     ]
     rows = [[*_name(thing), drift.describe(thing)] for thing in things]
     lines = [
-        f"layout {plan.layout} for queue {plan.queue}"
+        line(f"layout {plan.layout} for queue {plan.queue}")
         + (f", RabbitMQ {shape.version}" if shape.version else "")
     ]
     lines += ["", columns([["what", "name", "how"], *rows])] if rows else ["", "nothing to declare"]
@@ -66,7 +67,7 @@ def _name(thing: Planned) -> tuple[str, str]:
 
 def _bullet(text: str) -> str:
     return textwrap.fill(
-        text,
+        line(text),
         WIDTH,
         initial_indent="  - ",
         subsequent_indent="    ",
@@ -126,9 +127,11 @@ def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool, copied
     if not drifts and not copied:
         return "everything planned is there; nothing would be done"
     would = [drift.subject(one.planned) for one in drifts if isinstance(one, Missing)]
-    lines = [f"would declare {subject}" for subject in would]
+    lines = [line(f"would declare {subject}") for subject in would]
     if migrating:
-        lines += [f"would {verb} {drift.subject(one.planned)}" for one in drifts if (verb := _verb(one))]
+        lines += [
+            line(f"would {verb} {drift.subject(one.planned)}") for one in drifts if (verb := _verb(one))
+        ]
         drifts = [one for one in drifts if not _verb(one)]
     rest = [one for one in drifts if not isinstance(one, Missing)]
     if rest:
@@ -158,14 +161,14 @@ def _told(drifts: Sequence[Drift], live: Topology) -> Iterator[str]:
         words = drift.words(one, live)
         if number:
             yield ""
-        yield f"{words.kind}: {words.subject}"
-        yield f"  planned: {words.planned}"
-        yield f"  found:   {words.found}"
+        yield line(f"{words.kind}: {words.subject}")
+        yield line(f"  planned: {words.planned}")
+        yield line(f"  found:   {words.found}")
         if len(words.steps) == 1:
-            yield f"  to do:   {words.steps[0]}"
+            yield line(f"  to do:   {words.steps[0]}")
         else:
             yield "  to do:"
-            yield from (f"    {step}. {text}" for step, text in enumerate(words.steps, 1))
+            yield from (line(f"    {step}. {text}") for step, text in enumerate(words.steps, 1))
 
 
 def drift_json(one: Drift, live: Topology) -> dict[str, Any]:
@@ -184,7 +187,7 @@ def applied_text(applied: Applied, copied: Sequence[Finding]) -> str:
     worth = [item for item in applied.items if item.outcome is not Outcome.THERE]
     rows = [[item.outcome.value, item.subject, item.why] for item in worth]
     lines = [columns(rows)] if rows else []
-    lines += [text for one in applied.migrations for text in _migration_text(one)]
+    lines += [line(text) for one in applied.migrations for text in _migration_text(one)]
     if applied.left:
         lines += ["", *_told(applied.left, applied.live)]
     if copied:

@@ -162,8 +162,8 @@ def decide(
             provenance=letter.provenance,
             cause=Cause.CONDITION_UNANSWERED,
             policy=policy.name,
-            why=f"the body condition of policy {policy.name} could not be evaluated within its limits (now, or "
-            "so often that it is switched off for a while)",
+            why=f"the body condition of policy {policy.name} could not be evaluated within its limits (now, "
+            "or so often that it is switched off for a while)",
         )
     return verdict(
         letter, policy, attempt=attempt, age_ms=age_ms(letter, now), dice=dice, circumstances=circumstances

@@ -19,6 +19,7 @@ from deadletter.core.lenient import MAX_NAME_BYTES, shown
 from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.looking import LookCost
 from deadletter.core.message import View
+from deadletter.core.shown import block
 from deadletter.errors import MessageError
 
 
@@ -134,7 +135,7 @@ def body_text(body: bytes, content_type: str | None, *, most: int) -> str:
     more = f"\n… {len(body) - most:,} bytes more" if len(body) > most else ""
     if "json" in (content_type or "") or body[:1] in (b"{", b"["):
         try:
-            return json.dumps(json.loads(body), ensure_ascii=False, indent=2)[:most] + more
+            return block(json.dumps(json.loads(body), ensure_ascii=False, indent=2)[:most]) + more
         except ValueError:
             pass  # it says JSON and is none: shown as it is
     try:
@@ -143,4 +144,4 @@ def body_text(body: bytes, content_type: str | None, *, most: int) -> str:
         if error.start < len(cut) - 4 or len(body) <= most:
             return f"{len(body):,} bytes: {cut[:64].hex(' ')}{' …' if len(body) > 64 else ''}"
         text = cut[: error.start].decode()  # cut in the middle of a character
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text) + more
+    return block(text) + more
