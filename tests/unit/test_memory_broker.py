@@ -96,7 +96,9 @@ def test_every_method_our_client_can_say_is_understood() -> None:
     for name, value in vars(requests).items():
         if isinstance(value, bytes) and name.isupper() and not name.startswith("_"):
             said[int.from_bytes(value[:2], "big"), int.from_bytes(value[2:4], "big")] = name
-        elif inspect.isfunction(value) and not name.startswith("_") and name not in ("short", "long"):
+        elif inspect.isfunction(value) and value.__module__ == requests.__name__ and name[0] != "_":
+            if name in ("short", "long"):
+                continue
             payload = value(**_some(value))
             said[int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big")] = name
     assert len(said) > 20

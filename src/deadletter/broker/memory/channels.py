@@ -319,6 +319,20 @@ class ServerChannel:
         self._broker.shapes.unbind(queue, exchange, key, method.table())
         self._say(wire.UNBIND_OK)
 
+    def on_bind_exchange(self, method: Reader) -> None:
+        method.u16()
+        to, exchange, key = method.short(), method.short(), method.short()
+        method.octet()
+        self._broker.shapes.bind_exchange(to, exchange, key, method.table())
+        self._say(wire.BIND_EXCHANGE_OK)
+
+    def on_unbind_exchange(self, method: Reader) -> None:
+        method.u16()
+        to, exchange, key = method.short(), method.short(), method.short()
+        method.octet()
+        self._broker.shapes.unbind(to, exchange, key, method.table(), to_exchange=True)
+        self._say(wire.UNBIND_EXCHANGE_OK)
+
     def on_purge(self, method: Reader) -> None:
         method.u16()
         self._say(wire.purge_ok(self._queue(method.short()).purge()))
@@ -354,6 +368,8 @@ class ServerChannel:
 HANDLERS: Final[dict[tuple[int, ...], Callable[[ServerChannel, Reader], None]]] = {
     (40, 10): ServerChannel.on_declare_exchange,
     (40, 20): ServerChannel.on_delete_exchange,
+    (40, 30): ServerChannel.on_bind_exchange,
+    (40, 40): ServerChannel.on_unbind_exchange,
     (50, 10): ServerChannel.on_declare_queue,
     (50, 20): ServerChannel.on_bind,
     (50, 30): ServerChannel.on_purge,

@@ -124,7 +124,9 @@ class Shapes:
         if queue is None:
             return 0
         for exchange in self.exchanges.values():
-            exchange.bindings[:] = [bound for bound in exchange.bindings if bound.queue != name]
+            exchange.bindings[:] = [
+                bound for bound in exchange.bindings if bound.to_exchange or bound.to != name
+            ]
         return queue.delete()
 
     # -- exchanges ---------------------------------------------------------------------------------------
@@ -167,19 +169,32 @@ class Shapes:
         if if_unused and found is not None and found.bindings:
             raise precondition_failed(f"{self._where('exchange', name)} in use")
         self.exchanges.pop(name, None)
+        for exchange in self.exchanges.values():
+            exchange.bindings[:] = [
+                bound for bound in exchange.bindings if not bound.to_exchange or bound.to != name
+            ]
 
     # -- bindings ----------------------------------------------------------------------------------------
     def bind(self, queue: str, exchange: str, key: str, arguments: Mapping[str, Value], user: object) -> None:
         self._not_default(exchange)
         self.queue(queue, user)
-        found = self.exchange(exchange)
+        self._bind(exchange, Bound(to=queue, key=key, arguments=arguments))
+
+    def bind_exchange(self, to: str, exchange: str, key: str, arguments: Mapping[str, Value]) -> None:
+        """What `exchange` would give to a queue that is bound so, it gives to the exchange `to`."""
+        self._not_default(exchange)
+        self._not_default(to)
+        self.exchange(to)
+        self._bind(exchange, Bound(to=to, key=key, arguments=arguments, to_exchange=True))
+
+    def _bind(self, exchange: str, bound: Bound) -> None:
+        found, key, arguments = self.exchange(exchange), bound.key, bound.arguments
         how = arguments.get("x-match", "all")
         if found.kind == "headers" and how not in MATCHES:
             raise precondition_failed(
                 f'Invalid x-match field value <<"{how}">>; expected all, any, all-with-x, or any-with-x'
             )
         self._check_topic(found, key)
-        bound = Bound(queue=queue, key=key, arguments=arguments)
         if bound not in found.bindings:
             found.bindings.append(bound)
 
@@ -191,11 +206,13 @@ class Shapes:
                 f"Topic binding key '{key}' uses {count} '#' wildcards, at most {most} are allowed"
             )
 
-    def unbind(self, queue: str, exchange: str, key: str, arguments: Mapping[str, Value]) -> None:
+    def unbind(
+        self, to: str, exchange: str, key: str, arguments: Mapping[str, Value], *, to_exchange: bool = False
+    ) -> None:
         """Of what is not there: nothing, as in RabbitMQ."""
         self._not_default(exchange)
         found = self.exchanges.get(exchange)
-        bound = Bound(queue=queue, key=key, arguments=arguments)
+        bound = Bound(to=to, key=key, arguments=arguments, to_exchange=to_exchange)
         if found is not None and bound in found.bindings:
             found.bindings.remove(bound)
 
