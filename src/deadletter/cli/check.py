@@ -8,6 +8,7 @@ from pathlib import Path
 from deadletter import config
 from deadletter.broker import courier
 from deadletter.cli import loop
+from deadletter.cli.care import parked_lines
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
 from deadletter.cli.output import data, result
@@ -20,7 +21,13 @@ from deadletter.service.check import QueueReport, Report, Wish, check
 
 
 def run(
-    *, file: Path | None, options: Mapping[str, object], dry_run: bool, prefetch: int, as_json: bool
+    *,
+    file: Path | None,
+    options: Mapping[str, object],
+    dry_run: bool,
+    prefetch: int,
+    lift_limit: bool,
+    as_json: bool,
 ) -> Exit:
     settings = config.load(config=file, options=options)
     asked = settings.check
@@ -38,6 +45,7 @@ def run(
         target_type=asked.target_type,
         api=settings.broker.api,
         prefetch=prefetch,
+        lift_limit=lift_limit,
     )
     addresses = settings.broker.addresses
 
@@ -90,7 +98,7 @@ def _remarks(queue: QueueReport) -> list[str]:
             f"after a lost connection up to {count(queue.maybe_twice)} may be in both queues, with the same "
             "deadletter-id"
         )
-    return said + list(queue.notes)
+    return said + parked_lines(queue.queue, queue.parked, queue.endangered) + list(queue.notes)
 
 
 def _as_json(report: Report) -> dict[str, object]:
@@ -106,6 +114,8 @@ def _as_json(report: Report) -> dict[str, object]:
                 "moved": q.moved,
                 "left": q.left,
                 "renewed": q.renewed,
+                "parked": dict(q.parked),
+                "endangered": dict(q.endangered),
                 "failed": q.failed,
                 "reasons": dict(q.reasons),
                 "maybe_twice": q.maybe_twice,

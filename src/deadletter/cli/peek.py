@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 from deadletter import config
 from deadletter.cli import loop
+from deadletter.cli.care import parked_lines
 from deadletter.cli.exits import Exit
 from deadletter.cli.output import data, result
 from deadletter.cli.units import count
@@ -18,6 +20,7 @@ from deadletter.core.failure import Failure
 from deadletter.core.lenient import shown
 from deadletter.core.origin import Ambiguous, Origin, Unproven
 from deadletter.core.shown import line, lines
+from deadletter.service.lifting import renewed_words
 from deadletter.service.peek import Look, Peeked, body_text, peek
 from deadletter.service.withheld import Withheld, withheld
 
@@ -25,10 +28,17 @@ STACK_LINES = 6
 
 
 def run(
-    *, queue: str, file: Path | None, url: str | None, limit: int, body_bytes: int, as_json: bool
+    *,
+    queue: str,
+    file: Path | None,
+    options: Mapping[str, object],
+    limit: int,
+    body_bytes: int,
+    lift_limit: bool,
+    as_json: bool,
 ) -> Exit:
-    broker = config.load(config=file, options={"broker.url": url}).broker
-    look = loop.run(peek(broker.addresses, queue, limit=limit))
+    broker = config.load(config=file, options=options).broker
+    look = loop.run(peek(broker.addresses, queue, limit=limit, api=broker.api, lift=lift_limit))
     nothing = not look.letters and not look.unreadable
     held = loop.run(withheld(broker.addresses, broker.api, queue)) if nothing else None
     if as_json:
@@ -37,34 +47,33 @@ def run(
     elif held is not None:
         result(withheld_text(queue, held))
     else:
-        result(_as_text(look, body_bytes, broker.addresses[0].vhost))
-    return Exit.LEFT if look.unreadable or held is not None else Exit.DONE
+        result(_as_text(look, body_bytes))
+    amiss = look.unreadable or look.parked or look.endangered or held is not None
+    return Exit.LEFT if amiss else Exit.DONE
 
 
 def withheld_text(queue: str, held: Withheld) -> str:
     return line(f"{queue} holds {count(held.messages)} that cannot be looked at: {held.why}")
 
 
-def _as_text(look: Look, body_bytes: int, vhost: str) -> str:
+def _as_text(look: Look, body_bytes: int) -> str:
     if not look.letters and not look.unreadable:
-        return line(f"{look.queue} is empty")
-    parts = [letter_text(number, seen, body_bytes) for number, seen in enumerate(look.letters, 1)]
+        return "\n\n".join(map(line, [f"{look.queue} is empty", *look.notes]))
+    limit = look.deliveries.limit
+    parts = [letter_text(number, seen, body_bytes, limit) for number, seen in enumerate(look.letters, 1)]
     if look.unreadable:
         parts.append(f"{look.unreadable} letters could not be read; they are still there")
     if look.renewed:
-        parts.append(
-            f"{look.renewed} letters had spent {looking.RENEW_AT} or more deliveries and were renewed: they "
-            f"are at the end of {look.queue} now; {looking.advice(look.queue, vhost)}"
-        )
+        parts.append(f"{renewed_words(look.renewed, look.queue, limit)}; {look.advice}")
     elif look.counted and look.cost is looking.LookCost.A_DELIVERY:
         parts.append(
-            f"on RabbitMQ {look.server_version} this look cost each letter {look.cost.value}; "
-            f"{looking.advice(look.queue, vhost)}"
+            f"on RabbitMQ {look.server_version} this look cost each letter {look.cost.value}; {look.advice}"
         )
+    parts += [*parked_lines(look.queue, look.parked, look.endangered), *look.notes]
     return "\n\n".join(parts)
 
 
-def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
+def letter_text(number: int, seen: Peeked, body_bytes: int, limit: int | None = None) -> str:
     letter = seen.letter
     said = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
     said.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
@@ -82,11 +91,7 @@ def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
             said += [f"               {one}" for one in failure.stack.splitlines()[:STACK_LINES]]
     if seen.delivery_count is not None:
         left = seen.remaining_deliveries
-        rest = (
-            ""
-            if left is None
-            else f", {max(0, left)} left of {looking.DEFAULT_LIMIT} if no other limit is set"
-        )
+        rest = "" if left is None else f", {left} left of {limit}"
         said.append(f"   deliveries  {seen.delivery_count} spent{rest}")
     properties = {
         name: value
@@ -129,7 +134,12 @@ def _as_json(look: Look, body_bytes: int) -> dict[str, object]:
         "queue": look.queue,
         "broker": look.server_version,
         "look_cost": look.cost.name.lower() if look.counted else "free",
+        "delivery_limit": look.deliveries.limit,
+        "delivery_limit_known": look.deliveries.known,
         "renewed": look.renewed,
+        "parked": dict(look.parked),
+        "endangered": dict(look.endangered),
+        "notes": list(look.notes),
         "unreadable": look.unreadable,
         "letters": [_letter_json(seen, body_bytes) for seen in look.letters],
     }

@@ -112,7 +112,7 @@ def explain_queue(
     """The first letter of a queue, looked at and left there."""
     settings = config.load(config=file, options={"broker.url": url})
     broker = settings.broker
-    look = loop.run(peek(broker.addresses, queue, limit=1))
+    look = loop.run(peek(broker.addresses, queue, limit=1, api=broker.api))
     if not look.letters and (held := loop.run(withheld(broker.addresses, broker.api, queue))) is not None:
         raise UsageError(f"expected a letter to explain; {withheld_text(queue, held)}")
     if not look.letters:

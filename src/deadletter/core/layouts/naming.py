@@ -52,6 +52,11 @@ def policy_name(queue: str) -> str:
     return around(PREFIX, queue)
 
 
+def lifting_policy_name(queue: str) -> str:
+    """The RabbitMQ policy that takes the delivery limit off this queue while one command runs."""
+    return around(f"{PREFIX}lifted.", queue)
+
+
 def around(before: str, queue: str, after: str = "") -> str:
     """`before + queue + after`, the queue's part shortened where the whole would be too long."""
     whole = f"{before}{queue}{after}"
