@@ -34,7 +34,8 @@ LiftLimit = Annotated[
     typer.Option(
         "--lift-limit",
         help="Take the delivery limit off the queue while this runs (by a policy, through the management "
-        "API) and put it back afterwards: faster where letters have few deliveries left, and a kill loses none.",
+        "API) and put it back afterwards: faster where letters have few deliveries left, and a kill loses "
+        "none.",
     ),
 ]
 StoreOption = Annotated[
