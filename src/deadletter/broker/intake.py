@@ -251,7 +251,7 @@ class Intake:
         """Whether nothing is in hand and no more will come."""
         return self.retired and not self.receipts.unacked
 
-    def give_back(self) -> None:
+    def return_all(self) -> None:
         """Give back what is not acked, in one word, which costs less than hanging up."""
         self.channel.on_closed = _ignore
         if self.channel.error is None and self.receipts.unacked:

@@ -146,7 +146,7 @@ class Intakes:
         held = sum(intake.receipts.unacked for intake in every)
         if len(every) > MANY_TO_CLOSE:
             first = every[0]
-            first.give_back()
+            first.return_all()
             if first.receipts.unacked and await self._is_classic():
                 every.reverse()
                 every.pop()
@@ -154,7 +154,7 @@ class Intakes:
                 every.pop(0)
             await first.close()
         for intake in every:
-            intake.give_back()
+            intake.return_all()
         await self._taken()
         await asyncio.gather(*(intake.close() for intake in every))
         return held

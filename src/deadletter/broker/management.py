@@ -91,12 +91,6 @@ class Management:
         """Make or change something of our vhost."""
         await self._ask("PUT", self._named(what, name), json=content)
 
-    async def delete(self, what: str, name: str) -> None:
-        """Remove something of our vhost; one that is not there is gone already."""
-        answer = await self._send("DELETE", self._named(what, name))
-        if answer.status_code != 404:
-            self._checked(answer)
-
     def _named(self, what: str, name: str) -> str:
         return f"{self._path(what, in_vhost=True)}/{quote(name, safe='')}"
 
