@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from tests.brokers import Vhost, call
 from tests.letters import letters
 from tests.serving import Application, Served, served
 
-from deadletter.amqp.channel import Channel, Delivery
+from deadletter.amqp.channel import Delivery
 
 COUNT = 20
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -41,13 +40,14 @@ async def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> 
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
-async def let_die(app: Application, origin: str, count: int, *, name: str = "") -> None:
+async def let_die(app: Application, origin: str, count: int, *, name: str = "", dlq: str = "") -> None:
     """So many die in `origin`, which nobody consumes afterwards."""
     channel = await app.connection.channel()
-    before = await app.depth(f"{origin}.dlq")
+    dlq = dlq or f"{origin}.dlq"
+    before = await app.depth(dlq)
     tag = await channel.consume(origin, lambda d: channel.reject(d.tag, requeue=False), lambda: None)
     await app.publish("", origin, letters(name or origin, count))
-    await settled(app, f"{origin}.dlq", before + count)
+    await settled(app, dlq, before + count)
     await channel.cancel(tag)
     await channel.close()
 
@@ -176,10 +176,6 @@ async def test_just_after_the_consumer_is_back_all_of_them_go(vhost: Vhost, tmp_
             await settled(app, "orders.dlq", 0)
 
 
-def rejects(channel: Channel, delivery: Delivery) -> None:
-    channel.reject(delivery.tag, requeue=False)
-
-
 async def test_one_origin_that_stays_closed_holds_up_no_other(vhost: Vhost, tmp_path: Path) -> None:
     """One dead-letter queue of three origins: one is never consumed, one later, one all the time."""
     async with Application(vhost.url) as app:
@@ -187,13 +183,7 @@ async def test_one_origin_that_stays_closed_holds_up_no_other(vhost: Vhost, tmp_
         dead = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "shared.dlq"}
         for origin in ("never", "later", "now"):
             await app.declare(origin, **dead)
-            channel = await app.connection.channel()
-            before = await app.depth("shared.dlq")
-            tag = await channel.consume(origin, partial(rejects, channel), lambda: None)
-            await app.publish("", origin, letters(origin, COUNT))
-            await settled(app, "shared.dlq", before + COUNT)
-            await channel.cancel(tag)
-            await channel.close()
+            await let_die(app, origin, COUNT, dlq="shared.dlq")
         await app.consume("now", works)
         with served(vhost, tmp_path, watch("startup", QUIET)) as (one,):
             await app.until(lambda: each_once(app, "now"), 60, "those of the open origin")

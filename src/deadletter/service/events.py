@@ -179,7 +179,8 @@ class FindingGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Something does not work now. `what` names it: broker, store, management, watch:NAME, alert:CHANNEL."""
+    """Something does not work now. `what` names it: broker, store, management, watch:NAME, alert:CHANNEL,
+    condition:PROGRAM."""
 
     what: str
     why: str

@@ -162,7 +162,7 @@ FINDINGS: Final = _gauge(
 )
 TROUBLE: Final = _gauge(
     "trouble",
-    "1 while something does not work: broker, store, management, watch:NAME",
+    "1 while something does not work: broker, store, management, watch:NAME, condition:PROGRAM",
     "what",
     together="max",
 )
