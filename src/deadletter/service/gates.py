@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, assert_never
 
-from deadletter.broker.pace import Pace
 from deadletter.config.settings import GuardSettings
 from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.budget import Budget, portion, share_per_minute
-from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
+from deadletter.core.guards.flow import FREE, Free, Hold, Probe, Ramp
 from deadletter.core.guards.gate import Gate, GateNotice
 from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.growth import Growth
@@ -29,6 +28,7 @@ from deadletter.service.allowance import Allowance, allowance, kept_by, within
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
 from deadletter.service.needs import Dead
 from deadletter.service.news import Item, What
+from deadletter.service.origins import Guarded, gate_state, room
 
 GATES_MAX: Final = 2_000
 FORGET_S: Final = 600.0
@@ -40,20 +40,6 @@ HEALTH_S: Final = 1.0
 """How often the health of an origin is looked at while letters go there."""
 BUSY_S: Final = 5.0
 """So long after its last letter the health of an origin is still looked at."""
-
-
-@dataclass(slots=True)
-class _Origin:
-    gate: Gate
-    seen_at: float
-    sent: int = 0
-    """Letters let through since its depth was last looked at."""
-    room: int | None = None
-    """For so many letters there is room until it is looked at again; None: for any number."""
-    share: Budget | None = None
-    heard: bool = False
-    """Whether its last change came from another instance."""
-    pace: tuple[float, Pace] | None = None
 
 
 class Gates:
@@ -70,7 +56,7 @@ class Gates:
         self._emit = emit
         self._clock = clock
         self._instances = 1
-        self._gates: dict[str, _Origin] = {}
+        self._gates: dict[str, Guarded] = {}
         self._growth = Growth(copies=settings.copies)
         self._passes: dict[str, int] = {}
         """By dead-letter queue: how many passes over it began."""
@@ -165,7 +151,7 @@ class Gates:
                 case Probe():
                     probed.append(one.gate)
                 case Ramp(rate_per_s=rate_per_s):
-                    if not _within(one, rate_per_s, now):
+                    if not one.within(rate_per_s, now):
                         return one.gate.key
                 case _:
                     assert_never(flow)
@@ -240,7 +226,7 @@ class Gates:
             now=now,
             again_s=2 * HEALTH_S,
         )
-        one.room = _room(state, self._settings.max_depth, one.sent)
+        one.room = room(state, self._settings.max_depth, one.sent)
         one.sent = 0
         one.gate.healthy(answer, now)
 
@@ -272,7 +258,7 @@ class Gates:
         now = self._clock()
         told: list[tuple[str, str, GateState, str]] = []
         for key, one in self._gates.items():
-            state, why = _state(one.gate.flow(now))
+            state, why = gate_state(one.gate.flow(now))
             if state is not GateState.OPEN:
                 told.append((key, one.gate.origin, state, why))
         return told
@@ -320,7 +306,7 @@ class Gates:
             case _:
                 assert_never(item.what)
 
-    def _tell_change(self, one: _Origin, notice: GateNotice) -> None:
+    def _tell_change(self, one: Guarded, notice: GateNotice) -> None:
         """What was heard is not told again, else two instances would tell each other for ever."""
         heard, one.heard = one.heard, False
         if heard or notice.guard != "breaker":
@@ -372,12 +358,12 @@ class Gates:
         return FREE if one is None else kept_by(one.gate.flow(now), now, room=one.room, budget=one.share)
 
     # -- gates -------------------------------------------------------------------------------------------
-    def _ways_to(self, origin: str, group: str) -> Iterable[_Origin]:
+    def _ways_to(self, origin: str, group: str) -> Iterable[Guarded]:
         if not group:
             return (self._of(origin),)
         return (self._of(origin), self._of(origin, group))
 
-    def _of(self, origin: str, group: str = "") -> _Origin:
+    def _of(self, origin: str, group: str = "") -> Guarded:
         key = f"{origin}/{group}" if group else origin
         one = self._gates.get(key)
         now = self._clock()
@@ -387,7 +373,7 @@ class Gates:
                     return self._of(origin)  # more kinds of errors than can be told apart
                 self._make_room()
             terms = self._settings.breaker
-            one = self._gates[key] = _Origin(
+            one = self._gates[key] = Guarded(
                 Gate(key, origin, Breaker(terms) if terms.enabled else None), now
             )
         one.seen_at = now
@@ -399,30 +385,3 @@ class Gates:
         free = [key for key, one in self._gates.items() if one.gate.flow(now) is FREE]
         oldest = min(free or self._gates, key=lambda key: self._gates[key].seen_at)
         del self._gates[oldest]
-
-
-def _within(one: _Origin, rate_per_s: float, now: float) -> bool:
-    if one.pace is None or one.pace[0] != rate_per_s:
-        one.pace = (rate_per_s, Pace(rate_per_s, now))
-    return one.pace[1].may_go(now)
-
-
-def _room(state: OriginState, max_depth: int | None, sent: int) -> int | None:
-    """Many letters may be due at once: between two looks no more may go than there is room for."""
-    limits = [max_depth, state.max_length if state.drops_head else None]
-    known = [limit for limit in limits if limit is not None and state.exists]
-    return min(known) - state.ready - sent if known else None
-
-
-def _state(flow: Flow) -> tuple[GateState, str]:
-    match flow:
-        case Free():
-            return GateState.OPEN, ""
-        case Hold(why=why):
-            return GateState.CLOSED, why
-        case Probe(why=why):
-            return GateState.PROBING, why
-        case Ramp(why=why):
-            return GateState.RAMPING, why
-        case _:
-            assert_never(flow)

@@ -124,3 +124,15 @@ def _looks_further(policy: Policy) -> bool:
         or policy.match.body is not None
         or policy.deadline_ms is not None
     )
+
+
+def id_of(view: LetterView) -> str:
+    """The id a letter carries, as `Key` has it."""
+    found = view.headers.get(names.ID)
+    return found if isinstance(found, str) else ""
+
+
+def released_of(view: LetterView) -> int | None:
+    """When it was last sent home, as `Key` has it."""
+    found = view.headers.get(names.RELEASED_AT)
+    return found if isinstance(found, int) else None

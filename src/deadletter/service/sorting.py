@@ -30,7 +30,7 @@ from deadletter.core.origin import Copied, Returned, Unproven
 from deadletter.core.place import Place
 from deadletter.core.policy import Policies
 from deadletter.errors import MessageError
-from deadletter.service import addressing, copying
+from deadletter.service import addressing, copying, reading
 from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
 from deadletter.service.copying import FANOUT_RULE, Copy
@@ -172,13 +172,13 @@ class Sorter:
         questions = deciding.questions(view, self._intake.policies)
         if not questions:
             known = self._considered(self._decided(view), view)
-            return self._carry_out(letter, known, _id_of(view), _released_of(view))
+            return self._carry_out(letter, known, reading.id_of(view), reading.released_of(view))
 
         async def answered() -> Verdict:
             answers = await self._asker.ask(letter.body, questions)
             try:
                 known = self._considered(self._decided(view, answers), view)
-                return self._carry_out(letter, known, _id_of(view), _released_of(view))
+                return self._carry_out(letter, known, reading.id_of(view), reading.released_of(view))
             except Exception as error:  # noqa: BLE001 -- as above
                 return self._failed(error)
 
@@ -400,16 +400,6 @@ def _fate(kind: Kind, source: str, decision: Decision, origin: str, reason: str)
         cause=decision.cause.value,
         attempt=decision.attempt,
     )
-
-
-def _id_of(view: LetterView) -> str:
-    found = view.headers.get(names.ID)
-    return found if isinstance(found, str) else ""
-
-
-def _released_of(view: LetterView) -> int | None:
-    found = view.headers.get(names.RELEASED_AT)
-    return found if isinstance(found, int) else None
 
 
 async def patiently(verdict: Verdict) -> Verdict:

@@ -224,6 +224,8 @@ class Breaker:
             self._pioneer = None
             if self._phase in (Phase.HELD, Phase.PROBE_DUE, Phase.PROBING):
                 return True  # one more that dies, while others are held for it already
+        if self._lives and attempt < self._lives:
+            return True  # one that failed more often lived since
         self._refuted = max(self._refuted, attempt)
         if self._phase in (Phase.PROBING, Phase.RAMPING, Phase.FREE):
             self._hold(now, f"the probe died again after {rough_duration_text(round(took_s * 1000))}")
