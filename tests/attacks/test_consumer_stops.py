@@ -45,7 +45,7 @@ async def handle(body: bytes, message: Message) -> None:
 app.run()
 """
 STOPS = 10
-LETTERS = 30_000
+LETTERS = 15_000
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def stopped_in_the_middle(vhost: Vhost, layout: str, log: Path, fails: str) -> N
     before = len(ended(log))
     with working(vhost, layout, log, fails) as process:
         deadline = time.monotonic() + 60
-        while len(ended(log)) < before + 400:
+        while len(ended(log)) < before + 300:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.005)

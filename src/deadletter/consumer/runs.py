@@ -43,12 +43,12 @@ def told(queue: str, handler: str, runs: Runs, now: float) -> list[str]:
 
 
 def where(task: asyncio.Task[Any]) -> str:
-    """The innermost line it waits at. Of one that keeps the loop busy: the line the loop's thread is at."""
+    """The innermost line it waits at, before asyncio's own; of one that keeps the loop busy, of the loop."""
     waiting: Any = task.get_coro()
     frame: FrameType | None = None
     while waiting is not None:
         found = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
-        if found is None:
+        if found is None or str(found.f_globals.get("__name__", "")).startswith("asyncio."):
             break
         frame = found
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)

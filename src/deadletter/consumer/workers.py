@@ -88,8 +88,15 @@ class Workers:
         """One more, for this work."""
         made = self._loop.create_task(self._working(work))
         self._tasks.append(made)
-        made.add_done_callback(self._tasks.remove)
+        made.add_done_callback(self._gone)
         return made
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._tasks.remove(task)
+        if task.cancelled() and not self._dismissed and self.error is None:
+            why = f"a worker of queue {self._plan.queue} was cancelled by somebody else"
+            _log.error("%s; they begin anew", why)
+            self.fail(MoveFailed(why))
 
     def put(self, held: Held) -> None:
         """For whoever is free."""
@@ -156,8 +163,6 @@ class Workers:
         try:
             await work()
         except asyncio.CancelledError:
-            if not self._dismissed:
-                self.fail(MoveFailed("a task of the consumer was cancelled by somebody else"))
             raise
         except (SystemExit, KeyboardInterrupt) as error:  # of a listener, or Ctrl-C between two handlers
             self._leave(error)
