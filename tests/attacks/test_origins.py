@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests import postbox
 from tests.brokers import Vhost
 from tests.commanding import command
 from tests.letters import headers_of, letters
@@ -127,33 +128,29 @@ async def test_a_dead_letter_queue_that_expires_is_no_origin(vhost: Vhost, tmp_p
         assert await app.depth(names.PARKED) == 0
 
 
-async def test_every_command_names_the_same_queue(vhost: Vhost, tmp_path: Path) -> None:
-    async with Application(vhost.url) as app:
-        await late_orders(app, "classic")
-        await app.consume("orders.late", lambda _delivery, _times: False)
-        await app.publish("", "orders", letters("order", 1))
-        await app.until(lambda: len(app.seen) == 1, 30)
-        while await app.depth("orders.late.dlq") < 1:
-            await asyncio.sleep(0.05)
-        config = tmp_path / "deadletter.toml"
-        config.write_text(f'[broker]\nurl = "{vhost.url}"\napi = "{vhost.api}"\n{SETTINGS}')
+def test_every_command_names_the_same_queue(vhost: Vhost, tmp_path: Path) -> None:
+    async def die() -> None:
+        async with Application(vhost.url) as app:
+            await late_orders(app, "classic")
+            await app.consume("orders.late", lambda _delivery, _times: False)
+            await app.publish("", "orders", letters("order", 1))
+            await app.until(lambda: len(app.seen) == 1, 30)
 
-        async def told(*arguments: str) -> dict[str, object]:
-            done = await asyncio.to_thread(command, *arguments, "--json", environment={}, directory=tmp_path)
-            assert done.returncode == 0, done.stderr
-            found = json.loads(done.stdout)
-            assert isinstance(found, dict)
-            return found
+    postbox.run(die())
+    postbox.wait_for(lambda: postbox.depth(vhost.url, "orders.late.dlq") == 1, "a dead letter")
+    config = tmp_path / "deadletter.toml"
+    config.write_text(f'[broker]\nurl = "{vhost.url}"\napi = "{vhost.api}"\n{SETTINGS}')
 
-        peeked = await told("peek", "orders.late.dlq", "--url", vhost.url)
-        letter = peeked["letters"]
-        assert isinstance(letter, list)
-        assert letter[0]["origin"]["queue"] == "orders.late"
-        explained = await told("policy", "explain", "--queue", "orders.late.dlq", "--config", str(config))
-        assert "orders.late" in json.dumps(explained)
-        assert "nobody came in time" not in json.dumps(explained["steps"])
-        explained = await told(
-            "policy", "explain", "--queue", "orders.late.dlq", "--watch", "orders.late.dlq",
-            "--config", str(config),
-        )  # fmt: skip
-        assert "orders.late" in json.dumps(explained)
+    def told(*arguments: str) -> Any:
+        done = command(*arguments, "--json", "--config", str(config), environment={})
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    (seen,) = told("peek", "orders.late.dlq")["letters"]
+    assert seen["origin"]["queue"] == "orders.late"
+    for more in ((), ("--watch", "orders.late.dlq")):
+        explained = told("policy", "explain", "--queue", "orders.late.dlq", *more)
+        assert explained["letter"]["origin"]["queue"] == "orders.late"
+        assert explained["steps"][0]["policy"] == "default"
+    # It died once in the queue that failed, however often it expired before.
+    assert told("check", "--dlq", "orders.late.dlq", "--target", "x", "--max-retries", "1", "--dry-run")
