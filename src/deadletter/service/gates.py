@@ -18,7 +18,7 @@ from typing import Final, assert_never
 from deadletter.config.settings import GuardSettings
 from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.budget import Budget, portion, share_per_minute
-from deadletter.core.guards.flow import FREE, Free, Hold, Probe, Ramp
+from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
 from deadletter.core.guards.gate import Gate, GateNotice
 from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.growth import Growth
