@@ -4,9 +4,8 @@ The life of a letter here: it is delivered to an *intake* (a channel with one co
 asked, the letter is published with its new properties (`core.envelope`), the broker confirms that it is
 stored, and only then is it acked at its source. What is left, or failed, stays unacked until the passage
 ends and is then given back in one word, unless that might destroy it (`rescue`). Whatever happens in between,
-a letter that was not confirmed was not acked: it is still in its source.
-
-How the intakes follow each other: `intakes`. What becomes of each letter: `judge`.
+a letter that was not confirmed was not acked: it is still in its source. How the intakes follow each other:
+`intakes`. What becomes of each letter: `judge`.
 """
 
 from __future__ import annotations
@@ -244,8 +243,9 @@ class Passage:
                 )
             return
         self._blocked_at = None
-        assert (outlet := self._outlet) is not None
-        if self._overdue.look(now, published=outlet.published, oldest=outlet.oldest):
+        assert self._outlet is not None
+        published, oldest = self._outlet.published, self._outlet.oldest
+        if self._overdue.look(now, published=published, oldest=oldest):
             error = ConnectionLost(f"no confirm came within {self._terms.confirm_timeout_s:g} s")
             self._giving.abort(error)
             raise error
