@@ -78,7 +78,7 @@ def everywhere(vhost: Vhost, *queues: str) -> list[bytes]:
         if vhost.get("queues", queue) is None:
             continue
         for post in postbox.drain(vhost.url, queue):
-            whole = Message(b"\0\0", post.body)
+            whole = Message(encode(View(content_type=post.properties.content_type)), post.body)
             inside = unwrap(whole)
             found.append(post.body if inside is None else inside.body)
     return found
@@ -86,7 +86,9 @@ def everywhere(vhost: Vhost, *queues: str) -> list[bytes]:
 
 def none_is_missing(vhost: Vhost, bodies: list[bytes], *queues: str) -> None:
     found = Counter(everywhere(vhost, *(queues or ("dlq", "target", names.PARKED))))
-    assert found == Counter(bodies), f"{Counter(bodies) - found} are lost, {found - Counter(bodies)} too many"
+    lost, more = Counter(bodies) - found, found - Counter(bodies)
+    assert not lost, f"{lost.total()} are lost: {sorted(lost)[:5]}"
+    assert not more, f"{more.total()} too many: {[body[:50] for body in more][:5]}"
 
 
 def settle(vhost: Vhost, number: int, queue: str = "dlq") -> None:

@@ -3,11 +3,9 @@
 The life of a letter here: it is delivered to an *intake* (a channel with one consumer), the decision is
 asked, the letter is published with its new properties (`core.envelope`), the broker confirms that it is
 stored, and only then is it acked at its source. What is left, or failed, stays unacked until the passage
-ends and is then given back in one word, unless that might destroy it (`rescue`). Whatever happens in between
-(a return, a refusal, a lost connection, a crash), a letter that was not confirmed was not acked: it is still
-in its source.
-
-How the intakes follow each other: `intakes`. What becomes of each letter: `judge`.
+ends and is then given back in one word, unless that might destroy it (`rescue`). Whatever happens in between,
+a letter that was not confirmed was not acked: it is still in its source. How the intakes follow each other:
+`intakes`. What becomes of each letter: `judge`.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ TICK_S: Final = 0.1
 IDLE_S: Final = 0.3
 STALLED_S: Final = 10.0
 SECURE_S: Final = 30.0
+LAND_S: Final = 5.0
 LANDING_S: Final = 0.005
 SECURE_PAUSE_S: Final = 0.5
 """How long, at the end, letters are kept in hand that would be destroyed if they were given back."""
@@ -95,15 +94,12 @@ class Passage:
             on_lost=self._fail,
         )
         self._outlet: Outlet | None = None
-        self._published_before = 0
+        self._published_before = self._adrift = 0
         self._error: Exception | None = None
-        self._closing = False
-        self._stop = False
-        self._settling = False
+        self._closing = self._stop = self._settling = False
         self._waiting: deque[tuple[Intake, Delivery]] = deque()
         self._waiting_bytes = 0
-        self._pumping = False
-        self._paused = False
+        self._pumping = self._paused = False
         self._pace = None if terms.rate_per_s is None else Pace(terms.rate_per_s, self._loop.time())
         self._delivered_at = self._loop.time()
         self._seen_before = 0
@@ -117,7 +113,6 @@ class Passage:
 
     @property
     def published(self) -> int:
-        """How many publishes there were."""
         return self._published_before + (0 if self._outlet is None else self._outlet.published)
 
     @property
@@ -126,8 +121,13 @@ class Passage:
         return 0 if self._outlet is None else self._outlet.under_way
 
     @property
+    def in_doubt(self) -> int:
+        """How many publishes the broker will not answer any more."""
+        return self._adrift + self.under_way
+
+    @property
     def _busy(self) -> bool:
-        """Whether something is still to come of letters that were taken: a second thought, at least."""
+        """Whether something is still to come of letters that were taken."""
         return bool(self._waiting or self.judge.pending or self.under_way or self.rescue.waiting)
 
     @property
@@ -160,6 +160,7 @@ class Passage:
     async def _open_outlet(self, connection: Connection) -> Outlet:
         if self._outlet is not None:
             self._published_before += self._outlet.published
+            self._adrift += self._outlet.under_way
         self._outlet = self.judge.outlet = await Outlet.open(
             connection,
             run=self._run,
@@ -242,9 +243,9 @@ class Passage:
                 )
             return
         self._blocked_at = None
-        outlet = self._outlet
-        assert outlet is not None
-        if self._overdue.look(now, published=outlet.published, oldest=outlet.oldest):
+        assert self._outlet is not None
+        published, oldest = self._outlet.published, self._outlet.oldest
+        if self._overdue.look(now, published=published, oldest=oldest):
             error = ConnectionLost(f"no confirm came within {self._terms.confirm_timeout_s:g} s")
             self._giving.abort(error)
             raise error
@@ -323,8 +324,8 @@ class Passage:
     @property
     def _crowded(self) -> bool:
         """Whether more letters would be more than we can hold."""
-        kept_bytes = 0 if self._outlet is None else self._outlet.kept_bytes
-        return self._giving.congested or self._waiting_bytes + kept_bytes > WAITING_MAX_BYTES
+        kept = 0 if self._outlet is None else self._outlet.kept_bytes
+        return self._giving.congested or self._waiting_bytes + kept > WAITING_MAX_BYTES
 
     def _balance(self) -> None:
         """Stop listening to the source while the other side does not keep up."""
@@ -349,6 +350,9 @@ class Passage:
         self._balance()
         try:
             await self._intakes.retire()
+            if self._outlet is not None and self.blocked_reason is None:
+                # Whoever was cancelled did not wait for it: what lands now is not given back.
+                await self._landed(self._outlet, self._loop.time() + LAND_S)
             self._settle()
             if self.rescue.at_risk:
                 await self._secure()
@@ -393,5 +397,4 @@ class Passage:
         while outlet.under_way and not outlet.lost and self._loop.time() < until:  # noqa: ASYNC110 -- to a time
             await asyncio.sleep(LANDING_S)
         if outlet.lost:
-            outlet.crash()
             self.rescue.crashed()

@@ -17,12 +17,15 @@ from dataclasses import replace
 from typing import Final
 
 from deadletter.amqp.address import Address
+from deadletter.broker.limits import by_default
 from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
 from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import Settings
+from deadletter.core import looking
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
+from deadletter.core.looking import Deliveries
 from deadletter.core.policy import Policies
 from deadletter.errors import (
     CannotConnect,
@@ -94,6 +97,7 @@ class Office:
             ways=self.ways,
             books=self.books,
             asker=Asker(self._conditions),
+            limits=self._deliveries,
             emit=emit,
             each=each,
             look_afresh=self._lookout.look_afresh,
@@ -151,7 +155,8 @@ class Office:
         sight = await self._first_look(asked)
         await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
         sight = await self._first_look(asked)  # with what was declared just now
-        await self._ground.take_off_limits(sight)
+        if await self._ground.take_off_limits(sight):
+            sight = await self._surveyor.look(asked, anew=True)
         await self.news.on(link)
         self.staff.take_up(sight)
         self.staff.release()
@@ -227,7 +232,8 @@ class Office:
                 sight = await self._surveyor.look(asked, anew=look.anew)
                 assert self._ground is not None
                 await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
-                await self._ground.take_off_limits(sight)
+                if await self._ground.take_off_limits(sight):
+                    sight = await self._surveyor.look(asked, anew=True)
             except (ManagementRefused, ServiceRefused) as error:
                 self._api_fails(str(error), self._settings.serve.survey_ms / 1000)
                 continue
@@ -288,6 +294,15 @@ class Office:
         if self._ground is None:
             raise ConnectionLost("no connection to the broker")
         await self._ground.lay(None, self.staff.levels_ms(), self.staff.numbered_ms())
+
+    async def _deliveries(self, link: Link, queue: str) -> Deliveries:
+        """How this queue counts deliveries, as it was seen last."""
+        sight = self._surveyor.sight
+        if sight is None or queue not in sight.shape.queues:
+            return await by_default(link, queue)
+        version = (await link.connection("consume")).server_version
+        limit = sight.shape.queues[queue].delivery_limit(version)
+        return looking.UNLIMITED if limit is None else looking.deliveries_of(version, limit)
 
     # -- what happened -----------------------------------------------------------------------------------
     def _on_confirmed(self, fates: Mapping[Fate, int]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from deadletter.broker.courier import Judging, Letter, Send, Verdict
+from deadletter.broker.limits import Limits
 from deadletter.broker.session import Link
 from deadletter.broker.verdict import Setback, Wrap
 from deadletter.broker.ways import WaysBack
@@ -57,6 +58,7 @@ class Staff:
         ways: WaysBack,
         books: Books,
         asker: Asker,
+        limits: Limits,
         emit: Callable[[Event], None],
         each: bool,
         look_afresh: Callable[[], Awaitable[bool]],
@@ -69,6 +71,7 @@ class Staff:
         self._ways = ways
         self._books = books
         self._asker = asker
+        self._limits = limits
         self._emit = emit
         self._each = each
         """Whether each decision is told."""
@@ -190,7 +193,8 @@ class Staff:
         return self._lines[queue]
 
     def _new_line(self, queue: str, judging: Judging) -> Line:
-        return Line(queue, judging, prefetch=self._settings.serve.prefetch, emit=self._emit)
+        prefetch = self._settings.serve.prefetch
+        return Line(queue, judging, prefetch=prefetch, limits=self._limits, emit=self._emit)
 
     def _sweeper(self, one: Watched) -> Sweeper:
         if one.queue not in self.sweepers:
@@ -200,6 +204,7 @@ class Staff:
                 lambda: self._intake_judging(one.queue),
                 gates=self._gates,
                 prefetch=self._settings.serve.prefetch,
+                limits=self._limits,
                 emit=self._emit,
             )
         return self.sweepers[one.queue]
@@ -213,6 +218,7 @@ class Staff:
             books=self._books,
             emit=self._emit,
             prefetch=self._settings.serve.prefetch,
+            limits=self._limits,
         )
         self._start(queue, holding.on)
 

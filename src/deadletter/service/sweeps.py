@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from deadletter.broker.courier import Bounds, Courier, Judging, Tally, Terms
 from deadletter.broker.lease import Lease
+from deadletter.broker.limits import Limits, by_default
 from deadletter.broker.session import Link
 from deadletter.config.settings import Mode, Watch
 from deadletter.core.backoff import compile_schedule
@@ -89,6 +90,7 @@ class Sweeper:
         *,
         gates: Gates,
         prefetch: int,
+        limits: Limits = by_default,
         emit: Callable[[Event], None],
         dice: Callable[[], float] = random.random,
     ) -> None:
@@ -97,6 +99,7 @@ class Sweeper:
         self._judging = judging
         self._gates = gates
         self._prefetch = prefetch
+        self._limits = limits
         self._emit = emit
         self._dice = dice
         self._turns = 0
@@ -314,6 +317,7 @@ class Sweeper:
             decide=replace(judging, on_fate=on_fate),
             bounds=bounds,
             terms=Terms(prefetch=self._prefetch, rate_per_s=rate_per_s, blocked_patience_s=float("inf")),
+            limits=self._limits,
         )
         if self._stopped.is_set():
             self._courier.stop()
