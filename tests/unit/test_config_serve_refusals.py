@@ -58,7 +58,7 @@ LEVELS = WATCH + "layout = 'levels'\n"
         # watches
         (
             "[[watches]]\ndlq = 'x'\norigins = ['y', 'deadletter.due']",
-            "watches[x].origins[1]: expected a queue of yours; those of deadletter.* are our own",
+            "watches[x].origins[2]: expected a queue of yours; those of deadletter.* are our own",
         ),
         ("[[watches]]\ndlq = 'x'\norigins = []", "watches[x].origins: expected "),
         ("[[watches]]\ndlq = 'x'\norigin_by = 'newest'", "watches[x].origin_by: expected 'failure'"),
