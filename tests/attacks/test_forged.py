@@ -275,3 +275,28 @@ async def test_an_origin_that_was_deleted_is_parked_as_missing(vhost: Vhost, tmp
         with served(vhost, tmp_path, SETTINGS + WATCH):
             found = await parked(app, 3)
         assert {headers_of(d)[names.CAUSE] for d in found.values()} == {"origin-missing"}
+
+
+async def test_whoever_writes_to_the_exchange_of_the_levels_names_no_origin(
+    vhost: Vhost, tmp_path: Path
+) -> None:
+    """A letter that never died, published where retries wait, with headers of ours that name any queue."""
+    async with Application(vhost.url) as app:
+        await app.channel.declare_exchange("retry-exchange", "direct")
+        await app.declare(
+            "orders", x_dead_letter_exchange="retry-exchange", x_dead_letter_routing_key="retry-routing-key"
+        )
+        await app.declare("payroll")
+        levels = '[[watches]]\nlayout = "levels"\ndelays = ["100ms"]\n'
+        every = '[[policies]]\nname = "all"\nmatch = { routing_key = "#" }\nretries = 2\n'
+        with served(vhost, tmp_path, every + SETTINGS + levels):
+            await app.consume("orders", lambda _delivery, times: times > 1)
+            await app.publish("", "orders", [letter(b"genuine")])
+            claim: dict[str, Value] = {names.ORIGIN_QUEUE: "payroll", names.ATTEMPT: 1, names.ID: "0" * 32}
+            await app.publish("route-delay", "binding.k.1", [letter(b"forged", headers=claim)])
+            await app.until(lambda: b"genuine" in app.handled["orders"], 60, "the genuine one back")
+            await app.consume("dlq-queue", always, keep=True)
+            await app.until(lambda: ("dlq-queue", b"forged") in app.seen, 60, "the forged one put aside")
+        (aside,) = [d for queue, d, _ in app.deliveries if queue == "dlq-queue"]
+        assert headers_of(aside)[names.CAUSE] == "origin-unproven"
+        assert await app.depth("payroll") == 0

@@ -13,6 +13,7 @@ from deadletter.config.keys import variables
 from deadletter.config.schema import json_schema
 from deadletter.config.settings import GuardSettings, Mode, ServeSettings, Settings, StoreSettings
 from deadletter.config.values import LISTEN_PATTERN, listen
+from deadletter.core.deaths import OriginBy
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.layouts import levels
 from deadletter.core.policy import MAX_BUDGET_PER_MINUTE, Policy
@@ -223,6 +224,19 @@ WATCH = "[[watches]]\n"
 def test_layouts(tmp_path: Path, lines: str, layout: str, dlq: str, delays_ms: tuple[int, ...]) -> None:
     (watch,) = loaded(tmp_path, WATCH + lines).watches
     assert (watch.layout, watch.dlq, watch.delays_ms) == (layout, dlq, delays_ms)
+
+
+@pytest.mark.parametrize(
+    ("lines", "origins", "origin_by"),
+    [
+        ("", (), OriginBy.FAILURE),
+        ("origins = 'orders'", ("orders",), OriginBy.FAILURE),
+        ("origins = ['orders', 'import-*']\norigin_by = 'last'", ("orders", "import-*"), OriginBy.LAST),
+    ],
+)
+def test_origins(tmp_path: Path, lines: str, origins: tuple[str, ...], origin_by: OriginBy) -> None:
+    (watch,) = loaded(tmp_path, f"{WATCH}dlq = 'x'\n{lines}").watches
+    assert (watch.origins, watch.origin_by) == (origins, origin_by)
 
 
 def test_the_name_of_the_retry_queue_is_that_of_the_layout() -> None:

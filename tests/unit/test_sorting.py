@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,6 +20,7 @@ from deadletter.core import names, table
 from deadletter.core.backoff import Backoff, Exponential, Fixed
 from deadletter.core.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
 from deadletter.core.decide import Answer, Circumstances, Discard, Park, Retry
+from deadletter.core.descent import Descent
 from deadletter.core.envelope import Address, Deaths, Leg
 from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.guards.breaker import BreakerTerms
@@ -29,9 +30,10 @@ from deadletter.core.letter import Letter
 from deadletter.core.letter_view import view_letter
 from deadletter.core.message import Message, View, encode
 from deadletter.core.origin import Copied
+from deadletter.core.place import Place
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.table import Value
-from deadletter.core.topology import Binding, Exchange, Queue, topology
+from deadletter.core.topology import Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import JqUnavailable
 from deadletter.service import sorting
 from deadletter.service.addressing import Shape
@@ -92,6 +94,8 @@ class Desk:
         old_broker: bool = False,
         guards: GuardSettings = NO_BREAKER,
         asker: Asker | None = None,
+        place: Callable[[], Place | None] = lambda: None,
+        look_afresh: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.now_s = 0.0
@@ -107,6 +111,8 @@ class Desk:
                 keeps_client_deaths=old_broker,
                 numbered_ms=numbered_ms,
                 fanouts=fanouts,
+                place=place,
+                look_afresh=look_afresh,
             ),
             keeper=self.gates,
             ways=self.ways,
@@ -639,6 +645,60 @@ def test_a_letter_without_a_death_is_parked_because_nobody_knows_its_origin() ->
     send, _ = stamped(Desk(RETRIED).decide(raw_letter(encode(View(headers={"a": 1})))))
     assert send.headers[names.CAUSE] == "origin-unknown"
     assert fate_of(send).kind is Kind.PARKED
+
+
+class Ground:
+    """A broker whose shape changes, and how often somebody looked."""
+
+    def __init__(self, *shapes: Topology) -> None:
+        self._shapes = [Descent(shape) for shape in shapes]
+        self.looks = 0
+
+    def place(self) -> Place:
+        return Place(queue="orders.dlq", ways=self._shapes[min(self.looks, len(self._shapes) - 1)])
+
+    async def look_afresh(self) -> bool:
+        self.looks += 1
+        return True
+
+
+DEAD_ENDS: Final = topology(queues=[Queue(name="orders"), Queue(name="orders.dlq")])
+LEADING: Final = topology(
+    queues=[
+        Queue(
+            name="orders",
+            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders.dlq"},
+        ),
+        Queue(name="orders.dlq"),
+    ]
+)
+
+
+async def test_an_origin_that_does_not_lead_here_is_parked_after_a_look_of_its_own() -> None:
+    shape = Ground(DEAD_ENDS)
+    desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
+    for looks in (1, 2):  # nothing is remembered of it
+        send, _ = stamped(await settled(desk.decide(letter(SOUND))))
+        assert (send.headers[names.CAUSE], shape.looks) == ("origin-unproven", looks)
+        assert names.ORIGIN_QUEUE not in send.headers
+        assert "orders" in str(send.headers[names.WHY])
+
+
+async def test_a_look_that_shows_the_way_is_enough() -> None:
+    shape = Ground(DEAD_ENDS, LEADING)
+    desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
+    assert fate_of(await settled(desk.decide(letter(SOUND)))).kind is Kind.DELAYED
+    assert fate_of(desk.decide(letter(SOUND))).kind is Kind.DELAYED
+    assert shape.looks == 1
+
+
+async def test_letters_that_came_by_another_exchange_are_not_taken_for_each_other() -> None:
+    shape = Ground(LEADING)
+    desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
+    assert fate_of(desk.decide(letter(SOUND))).kind is Kind.DELAYED
+    found = letter(SOUND)
+    found.came_by = Address(b"dlx", b"orders.dlq")
+    assert fate_of(await settled(desk.decide(found))).cause == "origin-unproven"
 
 
 def test_a_claim_that_nobody_confirms_is_parked() -> None:

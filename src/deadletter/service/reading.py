@@ -83,7 +83,7 @@ class Reader:
             return None
         headers = message.header_table(letter.message.properties)
         exchange, routing_key = letter.came_by
-        parts = [b"%d %d " % (len(exchange), len(routing_key)), exchange, routing_key]
+        parts = [bytes((len(exchange), len(routing_key))), exchange, routing_key]
         died = False
         letter_id = ""
         released_ms: int | None = None

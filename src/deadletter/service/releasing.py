@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, assert_never
 from deadletter.broker.verdict import Later, Leave, Send, Setback, Verdict, Wrap
 from deadletter.broker.ways import Home, homewards
 from deadletter.core import lenient, message, names, table
+from deadletter.core.decide import Cause
 from deadletter.core.envelope import Deaths
 from deadletter.core.letter import Letter
 from deadletter.core.table import Value
@@ -77,6 +78,18 @@ class Holds(Ways, Protocol):
     async def holding(self, gate: str) -> None: ...
 
 
+class Proof(Protocol):
+    """What says whether a queue can be the origin of letters that are due.
+
+    Whoever may publish to `deadletter.due` may publish by the default exchange, and so to every queue.
+    Letters come to `retry-queue-<n>` by an exchange that somebody may be given who may not.
+    """
+
+    def believes(self, origin: str) -> bool: ...
+
+    async def look_afresh(self) -> bool: ...
+
+
 class _Bound:
     """Where letters of one kind go."""
 
@@ -111,6 +124,7 @@ class Releaser:
         keeper: Gatekeeper,
         ways: Holds,
         waiting: bool = False,
+        proof: Proof | None = None,
         on_gate: Callable[[str], None] = lambda _gate: None,
     ) -> None:
         self._source = source
@@ -118,6 +132,7 @@ class Releaser:
         self._keeper = keeper
         self._ways = ways
         self._waiting = waiting
+        self._proof = proof
         self._on_gate = on_gate
         self._known: dict[bytes, _Bound] = {}
         self.late_s: list[float] = []
@@ -131,6 +146,20 @@ class Releaser:
             return self._wrap(f"it cannot be read: {error}")
         if not bound.origin:
             return self._park(NO_ORIGIN, "it is due, and no header says which queue it belongs to", bound)
+        if self._proof is not None and not self._proof.believes(bound.origin):
+            return _later(self._looked_at(bound, letter_id, self._proof))
+        return self._send(bound, letter_id)
+
+    async def _looked_at(self, bound: _Bound, letter_id: str, proof: Proof) -> Verdict:
+        """Its origin does not fit the shape of the broker: is that shape still the same?"""
+        await proof.look_afresh()
+        if not proof.believes(bound.origin):
+            why = f"it is due, and letters that die in {lenient.shown(bound.origin, 100)} do not come here"
+            return self._park(Cause.ORIGIN_UNPROVEN.value, why, bound)
+        verdict = self._send(bound, letter_id)
+        return await verdict.verdict if isinstance(verdict, Later) else verdict
+
+    def _send(self, bound: _Bound, letter_id: str) -> Verdict:
         # A way that was found anew is another object: what is remembered here follows it.
         home = self._ways.known(bound.origin)
         if home is None:

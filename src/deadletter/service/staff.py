@@ -20,6 +20,7 @@ from deadletter.core.backoff import Fixed
 from deadletter.core.descent import Descent
 from deadletter.core.event_config import Row, in_force
 from deadletter.core.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.glob import glob
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import DUE, HELD
 from deadletter.core.looking import version_of
@@ -141,7 +142,8 @@ class Staff:
         due += [(levels.due_queue_name(n + 1), Shape.LEVELS) for n in range(len(numbered))]
         for queue, shape in due:
             if queue not in self._lines:
-                releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways)
+                proof = self if shape is Shape.LEVELS else None
+                releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
                 self._books.follow(releaser.late_s)
                 judging = Judging(
                     decide=releaser.decide,
@@ -261,6 +263,19 @@ class Staff:
             emit=self._emit,
             each=self._each,
         )
+
+    def believes(self, origin: str) -> bool:
+        """Whether letters that die in this queue can come to the numbered levels, as far as one can see."""
+        levelled = [one for one in self._watched.values() if one.watch.layout == Shape.LEVELS]
+        return (
+            not levelled
+            or not self._descent.knows(origin)
+            or any(glob(pattern, origin) for one in levelled for pattern in one.watch.origins)
+            or self._descent.reaches(origin, {one.queue for one in levelled})
+        )
+
+    async def look_afresh(self) -> bool:
+        return await self._look_afresh()
 
     def policies_of(self, watch: Watch) -> Policies:
         """The table before the file; with numbered levels what nobody configured is parked at once."""
