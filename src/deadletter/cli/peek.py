@@ -78,6 +78,8 @@ def letter_text(number: int, seen: Peeked, body_bytes: int, limit: int | None = 
     said = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
     said.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
     said += [f"   died        {_death_text(death)}" for death in letter.history.all[:5]]
+    if (aside := letter.put_aside) is not None:
+        said.append(f"   put aside   {shown(': '.join(filter(None, aside)), 700)}")
     if (failure := letter.failure) is not None:
         what = ": ".join(filter(None, (failure.error_type, failure.message))) or "no error told"
         first, *more = what.splitlines() or [""]
@@ -168,6 +170,9 @@ def _letter_json(seen: Peeked, body_bytes: int) -> dict[str, object]:
             {"queue": shown(d.queue), "reason": shown(d.reason), "count": d.count, "first_at": d.first_at}
             for d in letter.history.all
         ],
+        "put_aside": None
+        if (aside := letter.put_aside) is None
+        else {"cause": shown(aside.cause), "why": shown(aside.why, 700)},
         "error": None
         if failure is None
         else {

@@ -54,9 +54,15 @@ async def seen_out(name: str, returned: object) -> None:
             returned = await _awaited(returned)
         else:
             break
-    if inspect.isgenerator(returned) or inspect.isasyncgen(returned) or isinstance(returned, _LAZY):
+    refuse_unbegun(name, returned)
+
+
+def refuse_unbegun(name: str, returned: object) -> None:
+    """Raises UsageError where what a handler returned is work that has not begun, and nobody would begin."""
+    unbegun = inspect.isgenerator(returned) or inspect.iscoroutine(returned)
+    if unbegun or inspect.isasyncgen(returned) or isinstance(returned, _LAZY):
         kind = type(returned).__name__
-        if inspect.isgenerator(returned):
+        if inspect.isgenerator(returned) or inspect.iscoroutine(returned):
             returned.close()
         raise UsageError(
             f"handler {name}: expected it to return when it is done, got a {kind}, which has not begun; run "

@@ -28,7 +28,8 @@ MAX_CARRIED: Final = 32
 MAX_ROUTING_KEYS: Final = 64
 _UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
-REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit")
+DELIVERY_LIMIT: Final = "delivery_limit"
+REASONS: Final = ("rejected", "expired", "maxlen", DELIVERY_LIMIT)
 """Every reason a broker gives, 3.10 to 4.3."""
 FAILURES: Final = frozenset({"rejected", "delivery_limit"})
 """A consumer had it and failed. The other reasons befall a letter that nobody looked at."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import assert_never
+from typing import Final, NamedTuple, assert_never
 
+from deadletter.core import lenient, names
 from deadletter.core.deaths import (
+    DELIVERY_LIMIT,
     CountBy,
     Death,
     History,
@@ -35,6 +37,18 @@ from deadletter.core.origin import (
 )
 from deadletter.core.place import Place
 
+BY_LIMIT: Final = "delivery-limit"
+"""The cause of what the broker itself put aside."""
+_CAUSE_CHARS: Final = 100
+_WHY_CHARS: Final = 500
+
+
+class PutAside(NamedTuple):
+    """Why a letter was put aside: for machines, and for people."""
+
+    cause: str
+    why: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterView:
@@ -54,6 +68,21 @@ class LetterView:
         """Whether it last died in its origin because that was full."""
         queue = self.origin.queue if self.origin else None
         return next((d.reason for d in self.history.recent if d.queue == queue), self.reason) == "maxlen"
+
+    @property
+    def put_aside(self) -> PutAside | None:
+        """Why it was put aside: as whoever did it wrote; where the broker did, as its last death says."""
+        cause = lenient.text(self.headers.get(names.CAUSE), _CAUSE_CHARS)
+        if cause:
+            return PutAside(cause, lenient.text(self.headers.get(names.WHY), _WHY_CHARS) or "")
+        if self.history.recent and self.history.recent[0].reason == DELIVERY_LIMIT:
+            queue = self.history.recent[0].queue
+            return PutAside(
+                BY_LIMIT,
+                f"the broker took it out of {queue}, where it had been delivered in vain as often as may be: "
+                "each time its consumer died, lost its connection or rejected it; no error was noted",
+            )
+        return None
 
     @property
     def first_death_at(self) -> datetime | None:
