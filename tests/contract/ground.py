@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from tests.brokers import Vhost, call
+from tests.brokers import Vhost, call, end_memory_alarm, raise_memory_alarm
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
@@ -96,8 +96,7 @@ class RealSite:
         await asyncio.to_thread(self._vhost.broker.restart)
 
     async def block(self, *, on: bool) -> None:
-        level = "0.00001" if on else "0.4"
-        await asyncio.to_thread(self._vhost.broker.rabbitmqctl, "set_vm_memory_high_watermark", level)
+        await asyncio.to_thread(raise_memory_alarm if on else end_memory_alarm, self._vhost.broker)
 
     def total(self, queue: str) -> int:
         found = call(self._vhost.broker, "GET", "queues", self._vhost.name, queue)

@@ -147,7 +147,7 @@ def as_json(fields: Mapping[str, object]) -> str:
 
 def as_text(fields: Mapping[str, object]) -> str:
     rest = (
-        f"{k}={_word(v)}"
+        f"{line(k)}={_word(v)}"
         for k, v in fields.items()
         if k not in ("at", "level", "event", "instance", "broker")
     )
