@@ -12,7 +12,7 @@ from deadletter import config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
 from deadletter.cli.output import result
-from deadletter.core import looking
+from deadletter.core import lenient, looking, names
 from deadletter.core.deaths import Death
 from deadletter.core.failure import Failure
 from deadletter.core.origin import Ambiguous, Origin
@@ -56,6 +56,9 @@ def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
     letter = seen.letter
     lines = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
     lines.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
+    if (cause := lenient.text(letter.headers.get(names.CAUSE), 100)) is not None:
+        why = lenient.text(letter.headers.get(names.WHY), 500) or ""
+        lines.append(f"   kept for    {lenient.shown(f'{cause}: {why}', 600)}")
     lines += [f"   died        {_death_text(death)}" for death in letter.history.all[:5]]
     if (failure := letter.failure) is not None:
         what = ": ".join(filter(None, (failure.error_type, failure.message))) or "no error told"
