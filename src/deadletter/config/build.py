@@ -174,6 +174,8 @@ def serve(table: model_serve.Serve) -> ServeSettings:
         grace_ms=table.grace_ms,
         prefetch=table.prefetch,
         survey_ms=table.survey_ms,
+        tidy_ms=table.tidy_ms,
+        tidy_after_ms=table.tidy_after_ms,
         adjust_dlqs=table.adjust_dlqs,
     )
 

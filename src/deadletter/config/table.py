@@ -78,6 +78,8 @@ Age = Annotated[int, _time(1), _TIME_SCHEMA]
 # the broker takes back what is held for half an hour, so nobody may take longer to put it down
 Grace = Annotated[int, _time(0, 1_800_000), _TIME_SCHEMA]
 Survey = Annotated[int, _time(1_000, 3_600_000), _TIME_SCHEMA]
+# longer than a publisher knows a way back without looking, and than figures are old
+Tidying = Annotated[int, _time(300_000), _TIME_SCHEMA]
 Listen = Annotated[
     str | None, PlainValidator(listen), WithJsonSchema({"type": "string", "pattern": LISTEN_PATTERN})
 ]

@@ -124,6 +124,14 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tidied:
+    """What nobody uses any more was deleted: delays that were asked for, ways back to queues that went."""
+
+    delays: int
+    ways: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepEnded:
     dlq: str
     seen: int
@@ -201,6 +209,7 @@ Event: TypeAlias = (
     | GateChanged
     | BudgetSeen
     | LeaseChanged
+    | Tidied
     | SweepEnded
     | GrowthFound
     | FindingNamed
