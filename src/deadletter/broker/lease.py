@@ -7,6 +7,7 @@ connection on which it works has lost the lease too, and nobody has to agree on 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 from urllib.parse import quote
 
@@ -18,6 +19,8 @@ from deadletter.core.names import PREFIX
 from deadletter.errors import ManagementRefused, ResourceLocked
 
 LEASE: Final = f"{PREFIX}lease."
+ASK_S: Final = 0.1
+"""Between two askings for a lease that somebody else holds."""
 
 
 def lease_name(what: str) -> str:
@@ -40,6 +43,17 @@ class Lease:
         except ResourceLocked:
             return None
         return cls(what, channel)
+
+    @classmethod
+    async def wait(cls, connection: Connection, what: str, seconds: float) -> Lease | None:
+        """The same, asked for until patience ends: a broker tells nobody that a lease is free."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while True:
+            lease = await cls.take(connection, what)
+            if lease is not None or loop.time() >= until:
+                return lease
+            await asyncio.sleep(ASK_S)
 
     @property
     def held(self) -> bool:

@@ -38,6 +38,10 @@ FRESH_S: Final = 5.0
 """An origin that was looked at longer ago is looked at again before a letter goes there: its consumers may
 have gone meanwhile. Busy origins are looked at every second anyway."""
 
+HOME_S: Final = 60.0
+"""So long a way is known; then it is found anew. One whose queue went is deleted when nobody knows it any
+more (`broker.housekeeping`): publishing to an exchange that is missing would close the channel."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
@@ -68,6 +72,7 @@ class WaysBack:
         self._link: Link | None = None
         self._homes: dict[str, Home] = {}
         self._looked_at: dict[str, float] = {}
+        self._bound_at: dict[str, float] = {}
         self._finding: dict[str, asyncio.Task[Home | None]] = {}
         self._held: set[str] = set()
         self._making: dict[str, asyncio.Task[None]] = {}
@@ -77,8 +82,7 @@ class WaysBack:
     def renew(self, link: Link) -> None:
         """A new link: what was there may not be there any more."""
         self._link = link
-        self._homes.clear()
-        self._looked_at.clear()
+        self.forget()
         self._finding.clear()
         self._held.clear()
         self._making.clear()
@@ -88,12 +92,17 @@ class WaysBack:
         """Somebody deleted an exchange of ours, and nobody says which: each way is found anew."""
         self._homes.clear()
         self._looked_at.clear()
+        self._bound_at.clear()
 
     def known(self, origin: str) -> Home | None:
         """The way to an origin whose state is known as well."""
-        if time.monotonic() - self._looked_at.get(origin, -FRESH_S) >= FRESH_S:
+        now = time.monotonic()
+        if now - self._looked_at.get(origin, -FRESH_S) >= FRESH_S:
             return None
-        return self._homes.get(origin)
+        return None if self._stale(origin, now) else self._homes.get(origin)
+
+    def _stale(self, origin: str, now: float) -> bool:
+        return now - self._bound_at.get(origin, -HOME_S) >= HOME_S
 
     async def find(self, origin: str, *, again: bool = False) -> Home | None:
         """The way to an origin, declared if need be; None when there is no such queue."""
@@ -162,21 +171,24 @@ class WaysBack:
         except ChannelClosed:
             return True  # not ours to know: no access, or exclusive; or closed by the look beside this
         self._looked_at[origin] = time.monotonic()
+        if not state.exists:
+            self._homes.pop(origin, None)  # what led to it is unbound, and may be deleted
         self._on_state(origin, state)
         return state.exists
 
     async def _find(self, origin: str) -> Home | None:
-        there = await self.look(origin)
-        home = self._homes.get(origin) if there else None
-        if home is None:
-            home = await self._bound(origin)
-        if home is not None:
+        if not await self.look(origin):
+            return None  # and no way to it is declared
+        now, home = time.monotonic(), self._homes.get(origin)
+        if home is not None and not self._stale(origin, now):
+            return home
+        found = await self._bound(origin)
+        if found is not None:
             if len(self._homes) >= KNOWN_MAX:
-                self._homes.clear()
-                self._looked_at.clear()
-            self._homes[origin] = home
-            self._looked_at[origin] = time.monotonic()
-        return home
+                self.forget()
+            found = self._homes[origin] = home if found == home else found
+            self._looked_at[origin] = self._bound_at[origin] = now
+        return found
 
     async def _bound(self, origin: str) -> Home | None:
         name = return_exchange_name(origin)

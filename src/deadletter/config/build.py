@@ -178,6 +178,8 @@ def serve(table: model_serve.Serve) -> ServeSettings:
         prefetch=table.prefetch,
         heartbeat_ms=table.heartbeat_ms,
         survey_ms=table.survey_ms,
+        tidy_ms=table.tidy_ms,
+        tidy_after_ms=table.tidy_after_ms,
         adjust_dlqs=table.adjust_dlqs,
     )
 

@@ -24,6 +24,7 @@ from deadletter.config.table import (
     Pattern,
     Survey,
     Table,
+    Tidying,
     as_written,
 )
 from deadletter.core.duration import duration_text
@@ -241,6 +242,16 @@ class Serve(Table):
         default=as_written("5s"),
         alias="survey",
         description="How often queues are looked at: new ones, depths, consumers.",
+    )
+    tidy_ms: Survey = Field(
+        default=as_written("1min"),
+        alias="tidy",
+        description="How often to look for delays and ways back of ours that nobody uses any more.",
+    )
+    tidy_after_ms: Tidying = Field(
+        default=as_written("1h"),
+        alias="tidy_after",
+        description="Delete those that were empty and unused all that time.",
     )
     adjust_dlqs: bool = Field(
         default=True,

@@ -135,6 +135,10 @@ class ServeSettings:
     """At least so often broker and service hear of each other."""
     survey_ms: int = 5_000
     """How often queues are looked at."""
+    tidy_ms: int = 60_000
+    """How often unused delays and ways back are looked for."""
+    tidy_after_ms: int = 3_600_000
+    """And after how long without use they are deleted."""
     adjust_dlqs: bool = True
     """Take the delivery limit off watched dead-letter queues, by a policy."""
 

@@ -80,6 +80,8 @@ Grace = Annotated[int, _time(0, 1_800_000), _TIME_SCHEMA]
 # whole seconds on the wire; a broker that checks more often would take a busy moment for a death
 Heartbeat = Annotated[int, _time(2_000, 600_000), _TIME_SCHEMA]
 Survey = Annotated[int, _time(1_000, 3_600_000), _TIME_SCHEMA]
+# longer than a publisher knows a way back without looking, and than figures are old
+Tidying = Annotated[int, _time(300_000), _TIME_SCHEMA]
 Listen = Annotated[
     str | None, PlainValidator(listen), WithJsonSchema({"type": "string", "pattern": LISTEN_PATTERN})
 ]

@@ -13,12 +13,16 @@ queue is the exception: who deleted it meant it, and it is waited for.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from deadletter.broker.asked import lay_exchange, open_delay
 from deadletter.broker.declare import Outcome, declare
+from deadletter.broker.housekeeping import EVERY_S, Housekeeper
+from deadletter.broker.management import management
 from deadletter.broker.memory.laying import lay, shape_of
 from deadletter.broker.session import Link
 from deadletter.broker.shape import read_topology
@@ -27,11 +31,12 @@ from deadletter.consumer.outcomes import Rules
 from deadletter.consumer.paths import Paths, Way
 from deadletter.core import layouts
 from deadletter.core.drift import planned_exchanges
-from deadletter.core.layouts.naming import DUE, PARKED, level_name
+from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.serving import level, serving
 from deadletter.core.plan import Plan
-from deadletter.core.topology import Topology
+from deadletter.core.topology import Queue, Topology
 from deadletter.errors import (
+    ChannelClosed,
     ConnectionLost,
     DeadletterError,
     ManagementRefused,
@@ -44,12 +49,14 @@ from deadletter.errors import (
 if TYPE_CHECKING:
     from deadletter.broker.memory import MemoryBroker
 
+_log: Final = logging.getLogger("deadletter.consumer")
 LOOK_S: Final = 5.0
 LOOK_MAX_S: Final = 60.0
 """Between looks while something is gone and cannot be declared."""
 MEND_S: Final = 3.0
 """However many letters find something gone, it is declared once in this time."""
 _LEVEL: Final = level_name(0).removesuffix("0")
+_ASKED: Final = asked_name(0).removesuffix("0")
 
 
 class Wanted(Protocol):
@@ -101,6 +108,7 @@ class Ground:
         self._laid: dict[str, Topology] = {}
         """By queue: what was declared for it, or found."""
         self._mendings: dict[str, _Mending] = {}
+        self._opening: dict[str, asyncio.Future[None]] = {}
 
     async def lay(self, wanted: Wanted) -> Laid:
         """Declare the layout of a queue. Raises when it cannot be, with what to do."""
@@ -115,7 +123,7 @@ class Ground:
             return await self._found(wanted, error)
         plan = _plan(wanted, live)
         await self._declare(plan.topology, live, f"the layout {plan.layout} of {queue}")
-        return self._stands(queue, plan)
+        return await self._stands(wanted, plan)
 
     async def _look(self) -> Topology:
         if self._memory is not None:
@@ -134,9 +142,26 @@ class Ground:
             raise ServiceRefused(f"{what} could not be declared: {told}")
         self._live = None  # it changed
 
-    def _stands(self, queue: str, plan: Plan, *notes: str) -> Laid:
-        self._laid[queue] = plan.topology
-        return Laid(paths=Paths(Way(plan.layout), queue), notes=(*notes, *plan.notes))
+    async def _stands(self, wanted: Wanted, plan: Plan, *notes: str) -> Laid:
+        self._laid[wanted.queue] = plan.topology
+        way, levels_ms = Way(plan.layout), None
+        if way is Way.RETURN and await self._may_ask():
+            levels_ms = frozenset(_levels_ms(wanted.rules))
+        paths = Paths(way, wanted.queue, levels_ms=levels_ms)
+        return Laid(paths=paths, notes=(*notes, *plan.notes))
+
+    async def _may_ask(self) -> bool:
+        """Whether delays that nobody planned can be reached by their exchange; else by their names, and then
+        nobody deletes them."""
+        channel = await (await self._link.connection("declare")).channel()
+        try:
+            await lay_exchange(channel)
+        except ChannelClosed:
+            return False
+        finally:
+            with suppress(WireError):
+                await channel.close()
+        return True
 
     async def _leads_somewhere(self, queue: str) -> tuple[str, ...]:
         """What is rejected must have somewhere to go: without a dead-letter exchange the broker drops it."""
@@ -166,7 +191,7 @@ class Ground:
                 f"--queue {wanted.queue}"
             ) from error
         note = f"the management API cannot be asked, so policies were not checked: {error}"
-        return self._stands(wanted.queue, plan, note)
+        return await self._stands(wanted, plan, note)
 
     async def _must_be(self, queues: Iterable[str]) -> None:
         missing = await self._missing(queues)
@@ -232,14 +257,38 @@ class Ground:
         emit(Lost(what=what, why="somebody deleted it; it is declared again", seconds=0.0))
         return True
 
+    async def tidy(self) -> None:
+        """Delete what nobody uses any more, until the connection is lost; one of many consumers does it."""
+        connection = await self._link.connection("housekeeping")
+        async with management(self._link.address, self._api, need="unused queues are seen there") as asked:
+            housekeeper = Housekeeper(connection, asked)
+            while True:
+                await asyncio.sleep(EVERY_S)
+                with suppress(ManagementRefused, ChannelClosed):  # not ours to know, or to delete
+                    found = await housekeeper.round()
+                    if found:
+                        _log.info(
+                            "deleted what nobody uses: %d delays, %d ways back", found.delays, found.ways
+                        )
+
     async def mend(self, wanted: Wanted, target: str) -> None:
         """A publish found no queue: a delay nobody declared yet, or something that was deleted."""
         if target.startswith(_LEVEL) and target.removeprefix(_LEVEL).isdecimal():
             await self._one_level(int(target.removeprefix(_LEVEL)))
+        elif target.startswith(_ASKED) and target.removeprefix(_ASKED).isdecimal():
+            await self._open(level(int(target.removeprefix(_ASKED)), target))
         elif target in (DUE, PARKED):
             await self._once(target, lambda: self._shared(wanted.rules))
         else:
             await self._once(wanted.queue, lambda: self.lay_again(wanted))
+
+    async def _open(self, queue: Queue) -> None:
+        """A delay that was asked for: one of many that ask for it now opens it, for all of them."""
+        work = self._opening.get(queue.name)
+        if work is None or work.done():
+            work = self._opening[queue.name] = asyncio.ensure_future(open_delay(self._link, queue))
+            work.add_done_callback(_seen)
+        await asyncio.shield(work)
 
     async def _once(self, what: str, declare: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Whoever comes while it is done, or soon after, has the same answer."""
@@ -260,7 +309,7 @@ class Ground:
 
     async def _one_level(self, delay_ms: int) -> None:
         channel = await (await self._link.connection("declare")).channel()
-        queue = level(delay_ms)
+        queue = level(delay_ms, level_name(delay_ms))
         try:
             await channel.declare_queue(queue.name, arguments={"x-queue-type": queue.type, **queue.arguments})
         finally:
@@ -284,7 +333,7 @@ def _levels_ms(rules: Rules) -> set[int]:
     return {ms for schedule in rules.schedules for ms in schedule.levels_ms}
 
 
-def _seen(work: asyncio.Future[object]) -> None:
+def _seen(work: asyncio.Future[Any]) -> None:
     """Whoever waited for it may be gone, and an error nobody asks for is written to the log by asyncio."""
     if not work.cancelled():
         work.exception()

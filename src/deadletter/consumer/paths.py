@@ -1,10 +1,13 @@
 """The ways a message takes out of a handler, in the words of each layout.
 
-    return    again: into deadletter.delay.<ms>; aside: deadletter.parked
+    return    again: into deadletter.delay.<ms>, or by deadletter.asked; aside: deadletter.parked
     ladder    again: <queue>__retry_exchange → <queue>__retry.<n>; aside: <queue>__dlq
     loop      again: rejected, the broker does the rest; aside: exchange <queue>.dlq
     native    again: rejected with requeue, the broker waits (4.3); aside: <queue>.dlq
     external  both: rejected, into whatever the application declared; dlq serve may take it from there
+
+In `return` a delay that no schedule of the queue has and a handler asks for is `deadletter.asked.<ms>`, made
+when it is first needed and gone when nobody needs it any more (`broker.asked`).
 
 A ladder's rungs are the queue's own delays. A delay that an error's rule or a handler asks for and that is no
 rung's gets a queue of its own, `<queue>__retry.<ms>ms`, when it is first needed. `loop` and `native` have the
@@ -28,7 +31,7 @@ from deadletter.core.backoff import MAX_DELAY_MS, Schedule
 from deadletter.core.deaths import read_history
 from deadletter.core.envelope import Address, Deaths, Leg, delivery_count
 from deadletter.core.layouts import ladder
-from deadletter.core.layouts.naming import PARKED, around, dlq_name, level_name
+from deadletter.core.layouts.naming import ASKED, PARKED, around, asked_name, dlq_name, level_name
 from deadletter.core.letter import Letter
 from deadletter.core.message import HEADERS, flags_of
 from deadletter.core.table import Value
@@ -92,12 +95,16 @@ class Past:
 class Paths:
     """For one queue in one layout."""
 
-    def __init__(self, way: Way, queue: str, policy: str = "consumer") -> None:
+    def __init__(
+        self, way: Way, queue: str, policy: str = "consumer", levels_ms: frozenset[int] | None = None
+    ) -> None:
+        """`levels_ms`: the levels that are there for this queue; None: whatever is asked for."""
         self.way = way
         self.queue = queue
         self.circling: bool = way in (Way.LOOP, Way.EXTERNAL)
         """Whether a letter may die and come back without us: then nothing carries its id, it is derived."""
         self._policy = policy
+        self._levels_ms = levels_ms
         self._came_by: Address | None = None
         self._first = Past.unread()
         """Of messages that come for the first time, by one way: most of them, and all the same."""
@@ -179,6 +186,8 @@ class Paths:
         retry = past.attempt + 1
         headers = {**self._carried(past, retry), **details}
         match self.way:
+            case Way.RETURN if self._levels_ms is not None and asked_ms not in self._levels_ms:
+                return Send(exchange=ASKED, routing_key=asked_name(asked_ms), leg=Leg.WAIT, headers=headers)
             case Way.RETURN:
                 return Send(routing_key=level_name(asked_ms), leg=Leg.WAIT, headers=headers)
             case Way.LADDER if asked_ms in schedule.choices_ms(past.attempt):

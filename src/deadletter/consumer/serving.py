@@ -186,6 +186,8 @@ class Serving:
         watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
         if self._memory is None:  # in an application's tests nobody deletes anything behind its back
             watching.append(asyncio.ensure_future(ground.keep(self._desks, self._emit)))
+            if any(one.paths.way is Way.RETURN for one in laid):
+                watching.append(asyncio.ensure_future(ground.tidy()))
         self._emit(
             Ready(
                 queues=tuple(desk.plan.queue for desk in self._desks),

@@ -303,15 +303,14 @@ class Settler:
         held.tries += 1
         place = verdict.exchange or verdict.routing_key
         why = f"{place} did not take it: {outcome.value}"
-        if outcome is Landed.UNROUTABLE:
-            try:
-                await self._mend(verdict.routing_key)
-            except DeadletterError as error:
-                why = f"{why}, and it cannot be declared: {error}"
+        if outcome is Landed.UNROUTABLE and (trouble := await self._mended(verdict)):
+            why = f"{why}, and it cannot be declared: {trouble}"
         # A delay that is used for the first time is declared in passing; that is nothing to tell.
         if held.tries > 1 or outcome is Landed.REFUSED:
             self._tell(Fate.STUCK, held, why=why, cause=outcome.value)
             await asyncio.sleep(min(PLACE_S * 2 ** min(held.tries, 10), PLACE_MAX_S))
+            if outcome is Landed.UNROUTABLE:
+                await self._mended(verdict)  # it may be gone again
         match verdict:
             case Send():
                 self._place(held, verdict)
@@ -319,6 +318,14 @@ class Settler:
                 self._send_wrapped(held, verdict.why)
             case _:
                 assert_never(verdict)
+
+    async def _mended(self, verdict: Send | Wrap) -> str:
+        """Why its place cannot be declared; empty: it is there."""
+        try:
+            await self._mend(verdict.routing_key)
+        except DeadletterError as error:
+            return str(error) or type(error).__name__
+        return ""
 
     # -- acks --------------------------------------------------------------------------------------------
     def _settle_soon(self) -> None:

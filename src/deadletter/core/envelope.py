@@ -68,6 +68,8 @@ _DEATHS: Final = names.DEATHS.encode()
 _X_DEATH: Final = names.X_DEATH.encode()
 _VOLATILE: Final = frozenset(name.encode() for name in names.DELIVERY_COUNTS)
 _SUMMARY: Final = frozenset(name.encode() for name in names.DEATH_SUMMARY)
+_BY_NAME: Final = frozenset({b"", names.ASKED.encode()})
+"""Exchanges by which a letter comes to the queue that its key names."""
 _COPIES: Final = {b"CC": names.CC.encode(), b"BCC": names.BCC.encode()}
 
 _PRIORITY: Final = names.PRIORITY.encode()
@@ -178,15 +180,16 @@ class Route:
         self._circling = circling
         if forged := sorted(name for name in add if name.encode() in _OURS):
             raise UsageError(f"a move writes these headers itself: {', '.join(forged)}")
-        if not target.exchange and not _COPIES.keys().isdisjoint(name.encode() for name in add):
+        by_name = target.exchange in _BY_NAME
+        if by_name and not _COPIES.keys().isdisjoint(name.encode() for name in add):
             raise UsageError(
                 "CC and BCC through the default exchange would make a copy for each name in them"
             )
-        self._copies = {} if target.exchange else _COPIES
+        self._copies = _COPIES if by_name else {}
         self._leg = leg
         another = _OURS if anew else frozenset[bytes]()
         self._dropped = _DROPPED | another | ({_X_DEATH} if deaths is Deaths.FORGET else frozenset())
-        self._touched = _TOUCHED[deaths, not target.exchange] | another | {name.encode() for name in add}
+        self._touched = _TOUCHED[deaths, by_name] | another | {name.encode() for name in add}
         self._constant = table.entry(names.SOURCE, source) + table.encode(add)
         self._move = run.encode() + b"-%d"
         self._hasher = _hasher(source)

@@ -19,6 +19,8 @@ DUE: Final = f"{PREFIX}due"
 """Where letters wait whose delay is over."""
 PARKED: Final = f"{PREFIX}parked"
 """Where letters wait for a person."""
+ASKED: Final = f"{PREFIX}asked"
+"""The exchange by which letters come to delays that nobody planned, by the name of their queue."""
 
 # -- headers we write -------------------------------------------------------------------------------------
 ID: Final = "deadletter-id"

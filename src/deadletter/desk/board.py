@@ -41,6 +41,7 @@ from deadletter.service.events import (
     Recovered,
     Stage,
     SweepEnded,
+    Tidied,
     Trouble,
 )
 from deadletter.service.log_lines import shown, without_channel
@@ -108,6 +109,8 @@ class Board:
                 _keep(self._budgets, policy, event)
             case LeaseChanged(name=name, held=held):
                 _keep(self._leases, name, held)
+            case Tidied():
+                pass  # a number: it is a metric
             case SweepEnded(dlq=dlq):
                 _keep(self._swept, dlq, (self._now(), event))
             case GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):

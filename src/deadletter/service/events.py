@@ -137,6 +137,14 @@ class KeptBy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tidied:
+    """What nobody uses any more was deleted: delays that were asked for, ways back to queues that went."""
+
+    delays: int
+    ways: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepEnded:
     dlq: str
     seen: int
@@ -225,6 +233,7 @@ Event: TypeAlias = (
     | GateChanged
     | BudgetSeen
     | LeaseChanged
+    | Tidied
     | SweepEnded
     | GrowthFound
     | FindingNamed

@@ -43,6 +43,7 @@ from deadletter.service.events import (
     Recovered,
     Stage,
     SweepEnded,
+    Tidied,
     Trouble,
 )
 from deadletter.service.log_lines import (
@@ -206,6 +207,8 @@ class LogListener:
                 say(f"gate {state.value}", gate=gate, origin=origin, guard=guard, why=why)
             case LeaseChanged(name=name, held=held):
                 log.info("lease taken" if held else "lease given up", lease=name)
+            case Tidied(delays=delays, ways=ways):
+                log.info("deleted what nobody uses", delays=delays, ways_back=ways)
             case SweepEnded():
                 self._swept(event)
             case GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):

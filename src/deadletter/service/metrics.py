@@ -54,6 +54,7 @@ from deadletter.service.events import (
     Recovered,
     Stage,
     SweepEnded,
+    Tidied,
     Trouble,
 )
 from deadletter.service.log_lines import without_channel
@@ -152,6 +153,7 @@ BUDGET_LIMIT: Final = _gauge(
 LEASE_HELD: Final = _gauge(
     "lease_held", "1 while this instance does the work that only one may do", "lease", together="max"
 )
+TIDIED: Final = _counter("tidied_total", "Unused delays and ways back of ours that were deleted", "what")
 SWEEPS: Final = _counter("sweeps_total", "Sweeps that ended, by who asked for them", "queue", "why")
 SWEEP_SECONDS: Final = _histogram("sweep_seconds", "How long sweeps took", _SWEEP_BUCKETS_S)
 GROWTH_ALARMS: Final = _counter(
@@ -222,6 +224,9 @@ class Metrics:
                 self._series[BUDGET_LIMIT].set((policy,), limit)
             case LeaseChanged(name=name, held=held):
                 self._series[LEASE_HELD].set((name,), int(held))
+            case Tidied(delays=delays, ways=ways):
+                self._series[TIDIED].add(("delay",), delays)
+                self._series[TIDIED].add(("way back",), ways)
             case SweepEnded(dlq=dlq, why=why, seconds=took):
                 self._series[SWEEPS].add((dlq, why), 1)
                 self._histograms[SWEEP_SECONDS].observe(took)

@@ -8,7 +8,6 @@ stopped. So does a second run after a kill.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from deadletter.amqp.address import Address
-from deadletter.amqp.connection import Connection
 from deadletter.broker.courier import Terms
 from deadletter.broker.lease import Lease, holder_of
 from deadletter.broker.management import management
@@ -33,7 +31,6 @@ ASK_S: Final = 3.0
 connection of a killed run is gone."""
 AGAIN_S: Final = 150.0
 """The same after a loss of our own connection: without a heartbeat's end the broker takes it for alive."""
-_PAUSE_S: Final = 0.2
 _PERSISTENCE: Final = Persistence(first_s=60.0)
 
 
@@ -78,7 +75,7 @@ async def migrate(
         connection = await link.connection("consume")
         async with management(link.address, api, need=NEED) as asked:
             what = f"migration.{planned.name}"
-            lease = await _taken(connection, what, patience_s)
+            lease = await Lease.wait(connection, what, patience_s)
             patience_s = AGAIN_S
             if lease is None:
                 who = await holder_of(asked, what) or "another process"
@@ -105,14 +102,3 @@ async def migrate(
 
     who = f"dlq topology apply --migrate of {planned.name} on {socket.gethostname()}, process {os.getpid()}"
     return await supervise(addresses, work, name=who, persistence=_PERSISTENCE)
-
-
-async def _taken(connection: Connection, what: str, patience_s: float) -> Lease | None:
-    """The lease, asked for until patience ends."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + patience_s
-    while True:
-        lease = await Lease.take(connection, what)
-        if lease is not None or loop.time() >= until:
-            return lease
-        await asyncio.sleep(_PAUSE_S)

@@ -47,6 +47,7 @@ from deadletter.service.policies import PolicySource
 from deadletter.service.staff import Staff
 from deadletter.service.survey import Sight, Surveyor
 from deadletter.service.sweeps import Swept
+from deadletter.service.tidying import tidy
 
 NEED: Final = (
     "the service learns there which queues exist, and sets the policy that keeps letters safe: "
@@ -163,6 +164,7 @@ class Office:
         crew.start(self.books.run())
         crew.start(self._look_around(asked))
         crew.start(self._look_at_origins())
+        crew.start(tidy(link, asked, self._settings.serve, self._emit))
         self._been_ready = True
         self.ready.set()
         self._on_ready()

@@ -22,10 +22,14 @@ _MARK: Final = "~"
 
 DUE: Final = names.DUE
 PARKED: Final = names.PARKED
+ASKED: Final = names.ASKED
 HELD: Final = f"{PREFIX}held."
 OURS_POLICY: Final = PREFIX.removesuffix(".")
 """The RabbitMQ policy over everything that is named like us."""
 OURS_PATTERN: Final = "^" + re.escape(PREFIX)
+
+
+RETURN: Final = f"{PREFIX}return."
 
 
 def level_name(delay_ms: int) -> str:
@@ -33,9 +37,14 @@ def level_name(delay_ms: int) -> str:
     return f"{PREFIX}delay.{delay_ms}"
 
 
+def asked_name(delay_ms: int) -> str:
+    """`deadletter.asked.<ms>`: a delay that a handler asked for and nobody planned."""
+    return f"{ASKED}.{delay_ms}"
+
+
 def return_exchange_name(queue: str) -> str:
     """The fanout exchange that leads to this queue and to nothing else."""
-    return around(f"{PREFIX}return.", queue)
+    return around(RETURN, queue)
 
 
 def held_name(gate: str) -> str:

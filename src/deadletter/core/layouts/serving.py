@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from deadletter.core.backoff import NO_RETRIES
 from deadletter.core.layouts import levels, returning
-from deadletter.core.layouts.naming import DUE, level_name, lifting_policy_name
+from deadletter.core.layouts.naming import DUE, lifting_policy_name
 from deadletter.core.layouts.pieces import Parts, delay_queue, exact_policy, policy_now, towards
 from deadletter.core.layouts.request import Request
 from deadletter.core.merging import BrokerPolicy, Chooser
@@ -30,9 +30,9 @@ def serving(there: Topology, *, levels_ms: Iterable[int], numbered_ms: Sequence[
     return _topology(there, parts)
 
 
-def level(delay_ms: int) -> Queue:
-    """One level that nobody planned: a handler asked for this very delay."""
-    return delay_queue(level_name(delay_ms), {**towards(DUE), "message-ttl": delay_ms})
+def level(delay_ms: int, name: str) -> Queue:
+    """One level, also one that nobody planned: a handler asked for this very delay."""
+    return delay_queue(name, {**towards(DUE), "message-ttl": delay_ms})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,288 @@
+"""Housekeeping under attack: what nobody uses goes, and no letter with it.
+
+A housekeeper that is in a hurry (it deletes what was empty at two looks) works against consumers that ask for
+the very delays it deletes, and against queues that come and go. Hundreds of deletions meet as many letters:
+each letter comes back, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests import consuming, postbox
+from tests.brokers import Vhost
+from tests.serving import Application
+
+from deadletter import Consumer, RetryLater, fixed
+from deadletter.amqp.address import parse_addresses
+from deadletter.amqp.handshake import connect
+from deadletter.broker import housekeeping
+from deadletter.broker.asked import closing_key, open_delay
+from deadletter.broker.housekeeping import Housekeeper, Tidied
+from deadletter.broker.management import management
+from deadletter.broker.session import Link
+from deadletter.broker.ways import WaysBack
+from deadletter.core.layouts.naming import ASKED, asked_name
+from deadletter.core.layouts.serving import level
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "_LAG_S", 0.0)
+
+
+@asynccontextmanager
+async def keeping(vhost: Vhost, *, after_s: float = 0.0, closed_s: float = 0.0) -> AsyncIterator[Housekeeper]:
+    address = parse_addresses(vhost.url)[0]
+    connection = await connect(address, name="housekeeper")
+    try:
+        async with management(address, vhost.api, need="the test asks") as asked:
+            yield Housekeeper(connection, asked, after_s=after_s, closed_s=closed_s)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def linked(vhost: Vhost) -> AsyncIterator[Link]:
+    link = Link(parse_addresses(vhost.url)[0], "test")
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+def delays(vhost: Vhost) -> set[str]:
+    return {q["name"] for q in vhost.list("queues") if q["name"].startswith(f"{ASKED}.")}
+
+
+def ways(vhost: Vhost) -> set[str]:
+    return {x["name"] for x in vhost.list("exchanges") if x["name"].startswith("deadletter.return.")}
+
+
+async def until_tidy(keeper: Housekeeper, *, rounds: int = 60) -> Tidied:
+    """Rounds until one has nothing to do although figures had time to settle."""
+    total, idle = Tidied(), 0
+    for _ in range(rounds):
+        found = await keeper.round()
+        total = Tidied(
+            delays=total.delays + found.delays,
+            ways=total.ways + found.ways,
+            letters=total.letters + found.letters,
+        )
+        idle = 0 if found else idle + 1
+        if idle == 6:
+            break
+        await asyncio.sleep(0.5)
+    return total
+
+
+# -- delays -----------------------------------------------------------------------------------------------
+async def test_delays_that_handlers_asked_for_go_and_the_planned_ones_stay(vhost: Vhost) -> None:
+    tries: Counter[bytes] = Counter()
+    app = Consumer(vhost.url, api=vhost.api)
+
+    @app.queue("orders", layout="return", retries=2, backoff=fixed(0.5))
+    async def handle(body: bytes) -> None:
+        tries[body] += 1
+        if tries[body] == 1:
+            raise RetryLater(0.1 + int(body) / 1000)
+
+    bodies = [b"%d" % number for number in range(60)]
+    async with consuming.serving(app):
+        await consuming.post(vhost, *bodies)
+        await consuming.until(lambda: all(tries[body] == 2 for body in bodies), "the second tries")
+        assert len(await asyncio.to_thread(delays, vhost)) == 60
+        async with keeping(vhost) as keeper:
+            total = await until_tidy(keeper)
+        assert (total.delays, total.letters) == (60, 0)
+        assert await asyncio.to_thread(delays, vhost) == set()
+        planned = {q["name"] for q in await asyncio.to_thread(vhost.list, "queues")}
+        assert {"deadletter.delay.500", "deadletter.due", "deadletter.parked", "orders.dlq"} <= planned
+        # And again: what was deleted is made anew.
+        tries.clear()
+        await consuming.post(vhost, *bodies[:10])
+        await consuming.until(lambda: all(tries[body] == 2 for body in bodies[:10]), "once more")
+    assert set(tries.values()) == {2}
+
+
+async def test_a_housekeeper_in_a_hurry_against_handlers_that_ask(vhost: Vhost) -> None:
+    """It closes and deletes as fast as it can while letters come to the same few delays."""
+    tries: Counter[bytes] = Counter()
+    app = Consumer(vhost.url, api=vhost.api)
+
+    @app.queue("orders", layout="return", retries=30, backoff=fixed(5))
+    async def handle(body: bytes) -> None:
+        tries[body] += 1
+        if tries[body] <= 6:
+            raise RetryLater(0.05 + (int(body) + tries[body]) % 8 / 100)
+
+    bodies = [b"%d" % number for number in range(150)]
+    gone = Tidied()
+    async with consuming.serving(app), keeping(vhost) as keeper:
+        over = asyncio.Event()
+
+        async def hurry() -> Tidied:
+            total = Tidied()
+            while not over.is_set():
+                await asyncio.sleep(0.2)
+                found = await keeper.round()
+                total = Tidied(delays=total.delays + found.delays, letters=total.letters + found.letters)
+            return total
+
+        keeps = asyncio.create_task(hurry())
+        for start in range(0, 150, 10):
+            await consuming.post(vhost, *bodies[start : start + 10])
+            await asyncio.sleep(0.5)
+        await consuming.until(lambda: all(tries[body] >= 7 for body in bodies), "every letter", 200)
+        await asyncio.sleep(0.5)
+        over.set()
+        gone = await keeps
+    assert gone.letters == 0
+    assert gone.delays > 0, "it never deleted anything: this attacks nothing"
+    assert set(tries.values()) == {7}, "a letter came twice"
+
+
+async def test_deletions_against_publishers_that_hammer(vhost: Vhost) -> None:
+    """Three publishers and a housekeeper meet at four queues until twenty were deleted: no letter is lost."""
+    queues = [level(ms, asked_name(ms)) for ms in (5, 10, 15, 20)]
+    await asyncio.to_thread(postbox.declare, vhost.url, "deadletter.due", kind="quorum")
+    over = asyncio.Event()
+
+    async def hammer(dice: random.Random) -> int:
+        sent = 0
+        async with linked(vhost) as link:
+            while not over.is_set():
+                queue = dice.choice(queues)
+                for _ in range(dice.randrange(1, 4)):
+                    while await publish_asked(link, queue.name) == "returned":
+                        await open_delay(link, queue)
+                    sent += 1
+                await asyncio.sleep(dice.random())
+        return sent
+
+    async with linked(vhost) as link, keeping(vhost) as keeper:
+        for queue in queues:
+            await open_delay(link, queue)
+        hammers = [asyncio.create_task(hammer(random.Random(seed))) for seed in range(3)]
+        total = Tidied()
+        async with asyncio.timeout(120):
+            while total.delays < 20:
+                found = await keeper.round()
+                total = Tidied(delays=total.delays + found.delays, letters=total.letters + found.letters)
+                await asyncio.sleep(0.05)
+        over.set()
+        sent = sum(await asyncio.gather(*hammers))
+    assert total.letters == 0
+    came = await asyncio.to_thread(postbox.drain, vhost.url, "deadletter.due", expect=sent)
+    assert len(came) == sent
+
+
+async def test_a_letter_that_waits_keeps_its_delay(vhost: Vhost) -> None:
+    """Also one that is due and cannot be passed on: it is not ready, and still there."""
+    held, waiting = level(200, asked_name(200)), level(600_000, asked_name(600_000))
+    async with linked(vhost) as link, keeping(vhost) as keeper:
+        for queue in (held, waiting):
+            await open_delay(link, queue)  # and there is no deadletter.due
+            await publish_asked(link, queue.name)
+        await asyncio.to_thread(
+            postbox.wait_for, lambda: (vhost.get("queues", held.name) or {}).get("messages_ready") == 0, "due"
+        )
+        assert await until_tidy(keeper, rounds=12) == Tidied()
+        assert await asyncio.to_thread(delays, vhost) == {held.name, waiting.name}
+
+
+async def test_a_closed_delay_takes_nothing_and_is_opened_again(vhost: Vhost) -> None:
+    """Killed between closing and deleting: the next housekeeper goes on; a publisher opens it before that."""
+    queue = level(600_000, asked_name(600_000))
+    async with linked(vhost) as link:
+        await open_delay(link, queue)
+        async with keeping(vhost, closed_s=3600.0, after_s=3600.0) as keeper:
+            keeper._after_s = 0.0
+            for _ in range(6):
+                await keeper.round()
+                await asyncio.sleep(0.5)
+        keys = {b["routing_key"] for b in vhost.list("bindings") if b["source"] == ASKED}
+        assert keys == {closing_key(queue.name)}
+        assert await publish_asked(link, queue.name) == "returned"
+        await open_delay(link, queue)
+        assert await publish_asked(link, queue.name) == "confirmed"
+        async with keeping(vhost) as keeper:
+            assert (await until_tidy(keeper, rounds=10)).delays == 0
+        assert await asyncio.to_thread(delays, vhost) == {queue.name}
+
+
+async def publish_asked(link: Link, name: str) -> str:
+    channel = await (await link.connection("publish")).channel()
+    await channel.select_confirms()
+    came: asyncio.Queue[str] = asyncio.Queue()
+    channel.on_confirm = lambda *_: came.put_nowait("confirmed")
+    channel.on_return = lambda *_: came.put_nowait("returned")
+    channel.publish(channel.publishing(ASKED, name, mandatory=True), b"\0\0", b"letter")
+    told = await asyncio.wait_for(came.get(), 30)
+    await channel.close()
+    return told
+
+
+async def test_one_housekeeper_at_a_time(vhost: Vhost) -> None:
+    async with linked(vhost) as link:
+        await open_delay(link, level(1000, asked_name(1000)))
+        async with keeping(vhost) as first, keeping(vhost) as second:
+            await first.round()
+            for _ in range(3):
+                await second.round()
+            assert (first.leads, second.leads) == (True, False)
+
+
+# -- ways back --------------------------------------------------------------------------------------------
+async def test_ways_back_to_queues_that_went_go_and_come_again(vhost: Vhost) -> None:
+    async with Application(vhost.url) as application, linked(vhost) as link, keeping(vhost) as keeper:
+        finder = WaysBack(_nothing, lambda *_: None)
+        finder.renew(link)
+        queues = [f"reply.{number}" for number in range(30)]
+        for queue in queues:
+            await application.declare(queue, kind="classic")
+            assert await finder.find(queue) is not None
+        assert len(ways(vhost)) == 30
+        for queue in queues[:20]:
+            await application.channel.delete_queue(queue)
+        total = await until_tidy(keeper)
+        assert total.ways == 20
+        assert len(ways(vhost)) == 10
+        # A letter for a queue that went finds no way, and makes none.
+        finder.forget()
+        assert await finder.find(queues[0]) is None
+        assert len(ways(vhost)) == 10
+        await application.declare(queues[0], kind="classic")
+        home = await finder.find(queues[0])
+        assert home is not None
+        assert home.exchange in ways(vhost)
+
+
+async def test_a_way_is_forgotten_before_it_may_be_deleted(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue went and came back between two looks: what is known of the way is false, and not for long."""
+    monkeypatch.setattr("deadletter.broker.ways.HOME_S", 0.3)
+    async with Application(vhost.url) as application, linked(vhost) as link:
+        finder = WaysBack(_nothing, lambda *_: None)
+        finder.renew(link)
+        await application.declare("orders", kind="classic")
+        home = await finder.find("orders")
+        assert home is not None
+        await application.channel.delete_queue("orders")
+        await application.declare("orders", kind="classic")
+        await application.channel.delete_exchange(home.exchange)
+        await asyncio.sleep(0.4)
+        assert finder.known("orders") is None
+        assert await finder.find("orders") == home
+        bound = [b for b in vhost.list("bindings") if b["source"] == home.exchange]
+        assert [b["destination"] for b in bound] == ["orders"]
+
+
+async def _nothing() -> None:
+    return
