@@ -2,6 +2,7 @@
 
 Every order fails until it is back; the service takes each from the dead letter queue, lets it wait, and sends
 it back. One order can never succeed, and is parked. One belongs to a queue that somebody deleted meanwhile.
+And one says that it died in the queue of somebody else, whose letters do not come here.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from deadletter.service.events import Confirmed, Event, LifeChanged, Stage
 from deadletter.service.peek import peek
 from deadletter.service.running import Service
 
-QUEUE, OLD = "payments", "payments.old"
+QUEUE, OLD, ELSEWHERE = "payments", "payments.old", "orders"
 DOWN_S: Final = 2.5
 PATIENCE_S: Final = 60.0
 SETTINGS: Final = """
@@ -138,16 +139,20 @@ async def _sell(channel: Channel, shop: _Shop) -> None:
     publishing.reject(taken.tag, requeue=False)
     await asyncio.sleep(0.2)
     await publishing.delete_queue(OLD)
+    # One is published straight into the dead letter queue, with deaths that somebody made up.
+    death: dict[str, Value] = {"queue": ELSEWHERE, "reason": "rejected", "count": 1}
+    forged = message.encode(View(delivery_mode=2, headers={"x-death": [death]}))
+    await publish_all(publishing, "", f"{QUEUE}.dlq", [Message(forged, b"-2")])
 
 
 async def _settled(address: Address, shop: _Shop) -> bool:
-    """Until every order is done but the broken one, and two letters are parked."""
+    """Until every order is done but the broken one, and three letters are parked."""
     connection = await connect(address, name="dlq demo")
     channel = await connection.channel()
     until = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < until:
         parked = (await channel.declare_queue(names.PARKED, passive=True)).message_count
-        if len(shop.done) == shop.orders - 1 and parked == 2:
+        if len(shop.done) == shop.orders - 1 and parked == 3:
             break
         await asyncio.sleep(0.1)
     else:
