@@ -82,7 +82,7 @@ class Served:
         assert self._process is not None
         return self._process
 
-    def until_ready(self, seconds: float = 60.0) -> None:
+    def until_ready(self, seconds: float = 180.0) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             assert self.process.poll() is None, f"it ended: {self.said()}"

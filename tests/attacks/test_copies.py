@@ -23,6 +23,8 @@ from deadletter.core.message import Message, View
 from deadletter.core.table import Value
 from deadletter.errors import NotFound
 
+LONG_S = 240.0
+"""Far longer than anything takes here: what is waited for is a state."""
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 COPY = "copied-by-fanout"
 NO_BREAKER = "[guards.breaker]\nenabled = false\n"
@@ -62,7 +64,13 @@ async def parked(app: Application) -> list[tuple[bytes, str]]:
     return found
 
 
-async def until_still(app: Application, *queues: str, seconds: float = 90) -> None:
+async def until_parked(app: Application, least: int) -> None:
+    async with asyncio.timeout(LONG_S):
+        while await depth(app, names.PARKED) < least:  # noqa: ASYNC110 -- the broker tells nobody
+            await asyncio.sleep(0.1)
+
+
+async def until_still(app: Application, *queues: str, seconds: float = LONG_S) -> None:
     """Until these queues are empty and nothing arrives any more."""
     calm = 0
     async with asyncio.timeout(seconds):
@@ -99,7 +107,8 @@ async def test_a_letter_of_a_shared_fanout_goes_home_once_each_time(
             for one in several:
                 one.start()
             await app.publish("", "orders", letters("n", 3))
-            await app.until(lambda: app.seen.total() >= 18, 60, "six deliveries each")
+            await app.until(lambda: app.seen.total() >= 18, LONG_S, "six deliveries each")
+            await until_parked(app, 6)
             await until_still(app, *dlqs)
             assert set(app.seen.values()) == {6}, "a letter was multiplied, or lost"
             left = await parked(app)
@@ -136,7 +145,8 @@ async def test_a_mark_that_somebody_wrote_makes_nothing_vanish(
         one = Served(vhost, tmp_path, with_both, name="one").start()
         try:
             await app.publish("", "orders", [letter(b"true")])
-            await app.until(lambda: b"true" in app.handled["orders"], 60, "home")
+            await app.until(lambda: b"true" in app.handled["orders"], LONG_S, "home")
+            await until_parked(app, 1)
             await until_still(app, "orders.dlq", "billing.dlq")
             await parked(app)
             (marked,) = [headers_of(d) for _, d, _ in app.deliveries if headers_of(d)]
@@ -150,9 +160,7 @@ async def test_a_mark_that_somebody_wrote_makes_nothing_vanish(
             }
             forged = message.encode(View(delivery_mode=2, headers={**marked, "x-death": [death]}))
             await app.publish("", "billing.dlq", [Message(forged, b"forged")])
-            async with asyncio.timeout(60):
-                while await depth(app, names.PARKED) == 0:  # noqa: ASYNC110 -- the broker tells nobody
-                    await asyncio.sleep(0.1)
+            await until_parked(app, 1)
             assert [body for body, _ in await parked(app)] == [b"forged"]
         finally:
             one.close()
@@ -175,7 +183,8 @@ async def test_a_dead_letter_queue_that_may_drop_is_no_safe_home(
         one = Served(vhost, tmp_path, settings, name="one").start()
         try:
             await app.publish("", "orders", [letter(b"n")])
-            await app.until(lambda: app.seen.total() >= 3, 60, "three deliveries")
+            await app.until(lambda: app.seen.total() >= 3, LONG_S, "three deliveries")
+            await until_parked(app, 4)
             await until_still(app, "orders.dlq", "billing.dlq")
             left = [cause for _, cause in await parked(app)]
             assert sorted(left) == [COPY, COPY, COPY, "retries-exhausted"]
@@ -201,7 +210,8 @@ async def test_a_letter_whose_key_leads_to_one_queue_alone_is_no_copy(vhost: Vho
         try:
             await app.publish("shop", "alone.x", [letter(b"alone")])
             await app.publish("shop", "both.x", [letter(b"both")])
-            await app.until(lambda: app.handled["orders"] == {b"alone", b"both"}, 60, "both done")
+            await app.until(lambda: app.handled["orders"] == {b"alone", b"both"}, LONG_S, "both done")
+            await until_parked(app, 1)
             await until_still(app, "orders.dlq", "rest.dlq")
             assert await parked(app) == [(b"both", COPY)]
         finally:

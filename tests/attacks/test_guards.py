@@ -24,6 +24,8 @@ from deadletter.core.message import View
 from deadletter.errors import NotFound
 
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
+LONG_S = 240.0
+"""Far longer than anything takes here: what is waited for is a state."""
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
 
@@ -49,7 +51,7 @@ async def depth(app: Application, queue: str) -> int:
         return 0
 
 
-async def until_depth(app: Application, queue: str, least: int, seconds: float = 90) -> None:
+async def until_depth(app: Application, queue: str, least: int, seconds: float = LONG_S) -> None:
     async with asyncio.timeout(seconds):
         while await depth(app, queue) < least:  # noqa: ASYNC110 -- the broker tells nobody
             await asyncio.sleep(0.05)
@@ -60,7 +62,7 @@ async def gates(one: Served) -> dict[str, dict[str, object]]:
     return {gate["gate"]: gate for gate in told["gates"]}
 
 
-async def until_gate(one: Served, gate: str, guard: str, seconds: float = 60) -> dict[str, object]:
+async def until_gate(one: Served, gate: str, guard: str, seconds: float = LONG_S) -> dict[str, object]:
     async with asyncio.timeout(seconds):
         while (found := (await gates(one)).get(gate, {})).get("guard") != guard:  # noqa: ASYNC110 -- polled
             await asyncio.sleep(0.1)
@@ -88,7 +90,7 @@ async def test_two_hundred_letters_that_all_die_again_close_the_breaker(
             await until_depth(app, held_name("orders"), 190)
             assert back(app) <= 230, "one wave, and a letter or two to find out"
             # Where somebody would look: how many are held, where, and why.
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(LONG_S):
                 while int(str((await gates(one))["orders"].get("held", 0))) < 190:  # noqa: ASYNC110 -- polled
                     await asyncio.sleep(0.2)
             metrics = await asyncio.to_thread(one.metrics)
@@ -108,7 +110,7 @@ async def test_letters_that_fail_a_few_times_and_then_succeed_all_get_done(
         await app.consume("orders", lambda _d, times: times > failures)
         with served(vhost, tmp_path, WATCH):
             await app.publish("", "orders", letters("n", 54))
-            await app.until(lambda: len(app.handled["orders"]) == 54, 120, "all of them done")
+            await app.until(lambda: len(app.handled["orders"]) == 54, LONG_S, "all of them done")
             assert await depth(app, names.PARKED) == 0
         assert set(app.seen.values()) == {failures + 1}
 
@@ -123,7 +125,7 @@ async def test_frequent_sweeps_do_not_close_the_breaker(vhost: Vhost, tmp_path: 
         await app.consume("orders", lambda _d, times: times > 4)
         with served(vhost, tmp_path, policy(9, "1s") + watch) as (one,):
             await app.publish("", "orders", letters("n", 60))
-            await app.until(lambda: len(app.handled["orders"]) == 60, 90, "all of them done")
+            await app.until(lambda: len(app.handled["orders"]) == 60, LONG_S, "all of them done")
             assert "breaker" not in one.log.read_text()
         assert set(app.seen.values()) == {5}
 
@@ -164,7 +166,9 @@ async def test_equal_letters_are_not_taken_for_copies(vhost: Vhost, tmp_path: Pa
         await app.consume("orders", lambda _d, times: times > 60)
         with served(vhost, tmp_path, policy(9, "300ms") + WATCH + NO_BREAKER) as (one,):
             await app.publish("", "orders", [letter(b"tick") for _ in range(20)])
-            await app.until(lambda: app.seen.total() >= 80, 60, "three failures each, and then all of them")
+            await app.until(
+                lambda: app.seen.total() >= 80, LONG_S, "three failures each, and then all of them"
+            )
             assert "something copies them" not in one.log.read_text()
             assert await depth(app, names.PARKED) == 0
 
@@ -187,7 +191,7 @@ async def test_nothing_goes_to_an_origin_that_nobody_consumes(
                 await until_depth(later, held_name("orders"), 30)
                 assert await depth(later, "orders") == 0
                 await later.consume("orders", lambda _d, _times: True)
-                await later.until(lambda: len(later.handled["orders"]) == 30, 60, "each at home")
+                await later.until(lambda: len(later.handled["orders"]) == 30, LONG_S, "each at home")
             assert set(later.seen.values()) == {1}
 
 
@@ -214,7 +218,7 @@ async def test_a_full_origin_gets_its_letters_when_it_has_room(
             await until_gate(one, "orders", "full")
             await until_depth(app, held_name("orders"), 20)
             await app.consume("orders", lambda _d, _times: True)
-            await app.until(lambda: len(app.handled["orders"]) == 30 + fillers, 90, "each at home")
+            await app.until(lambda: len(app.handled["orders"]) == 30 + fillers, LONG_S, "each at home")
             assert await depth(app, names.PARKED) == 0
         assert set(app.seen.values()) == {1}
 
@@ -228,6 +232,6 @@ async def test_what_is_over_budget_is_held_and_comes_later(vhost: Vhost, tmp_pat
         with served(vhost, tmp_path, settings):
             await app.publish("", "orders", letters("n", 100))
             await until_depth(app, held_name("budget"), 20)
-            await app.until(lambda: len(app.handled["orders"]) == 100, 90, "each at home")
+            await app.until(lambda: len(app.handled["orders"]) == 100, LONG_S, "each at home")
             assert await depth(app, names.PARKED) == 0
         assert set(app.seen.values()) == {2}

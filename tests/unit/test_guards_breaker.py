@@ -86,6 +86,18 @@ def test_failures_of_a_burst_that_come_late_are_not_an_outage() -> None:
     assert breaker.flow(81.0) is FREE
 
 
+def test_what_went_before_anybody_counted_says_nothing() -> None:
+    """A service that starts again does not know how many went before; a ramp not how many before it."""
+    breaker = Breaker(TERMS, since=100.0)
+    for number in range(50):
+        breaker.died_again(101.0, str(number), released_at=99.0)
+    assert breaker.flow(101.0) is FREE
+    breaker = ramping()
+    for number in range(50):
+        breaker.died_again(11.0, str(number), released_at=0.0)
+    assert isinstance(breaker.flow(11.0), Ramp)
+
+
 def test_after_a_good_minute_an_outage_is_seen_in_a_quarter_of_one() -> None:
     breaker = Breaker(TERMS)
     for second in range(60):

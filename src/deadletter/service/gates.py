@@ -55,6 +55,7 @@ class Gates:
         self._settings = settings
         self._emit = emit
         self._clock = clock
+        self._since = clock()
         self._instances = 1
         self._gates: dict[str, Guarded] = {}
         self._growth = Growth(copies=settings.copies)
@@ -374,7 +375,7 @@ class Gates:
                 self._make_room()
             terms = self._settings.breaker
             one = self._gates[key] = Guarded(
-                Gate(key, origin, Breaker(terms) if terms.enabled else None), now
+                Gate(key, origin, Breaker(terms, self._since) if terms.enabled else None), now
             )
         one.seen_at = now
         return one

@@ -45,6 +45,8 @@ MAX_PROBES: Final = 16
 """So many probes are known by their id."""
 PIONEERS: Final = 8
 """In one outage: each may cost a letter one of its attempts."""
+NOTED_S: Final = 0.05
+"""The time on a letter and the time of its release may differ by so much."""
 USUAL: Final = 0.9
 """Of the letters that died, so many failed no more often than what is taken for usual."""
 
@@ -91,17 +93,20 @@ class Breaker:
         "_ramp_deaths",
         "_ramp_releases",
         "_refuted",
+        "_since",
         "_terms",
         "_tried",
         "_until",
         "_why",
     )
 
-    def __init__(self, terms: BreakerTerms) -> None:
+    def __init__(self, terms: BreakerTerms, since: float = float("-inf")) -> None:
         bucket_s = self._bucket_s = terms.window_ms / 1000 / BUCKETS
         self._terms = terms
         self._phase = Phase.FREE
         self._cohorts = Cohorts(bucket_s=bucket_s, buckets=LOOK_BACK)
+        self._since = since
+        """Since then releases are counted: of what went before nobody knows how many there were."""
         self._enough = terms.letters
         """So many deaths are worth a look; worked out about once a bucket."""
         self._look_at = 0.0
@@ -193,14 +198,19 @@ class Breaker:
         if not self._terms.enabled:
             return
         self._advance(now)
-        if self.probe_died(now, letter_id) or (self._lives and attempt < self._needed(now)):
+        at = now if released_at is None else released_at
+        if (
+            self.probe_died(now, letter_id)
+            or at < self._since - NOTED_S
+            or (self._lives and attempt < self._needed(now))
+        ):
             return
         match self._phase:
             case Phase.FREE:
-                if self._count(now, attempt, released_at) and (why := self._outage(now)) is not None:
+                if self._count(now, attempt, at) and (why := self._outage(now)) is not None:
                     self._trip(now, why)
             case Phase.RAMPING:
-                self._count(now, attempt, released_at)
+                self._count(now, attempt, at)
                 self._ramp_deaths += 1
                 if self._ramp_deaths >= self._terms.share * self._ramp_releases:
                     self._hold(now, f"{self._ramp_deaths} of {self._ramp_releases} died again on the ramp")
@@ -240,7 +250,7 @@ class Breaker:
         """Let everything go: somebody else saw that letters live, or a person says so."""
         if self._phase is not Phase.FREE:
             self._probes.clear()
-            self._start_counting()
+            self._start_counting(now)
             self._become_free(now)
 
     # -- what follows from what ---------------------------------------------------------------------------
@@ -266,9 +276,8 @@ class Breaker:
             self._become_free(now)
         return 0.0
 
-    def _count(self, now: float, attempt: int, released_at: float | None) -> bool:
-        at = now if released_at is None else released_at
-        if not self._cohorts.died(now, at, within=BUCKETS):
+    def _count(self, now: float, attempt: int, released_at: float) -> bool:
+        if not self._cohorts.died(now, released_at, within=BUCKETS):
             return False
         self._lately.append(attempt)
         return True
@@ -329,7 +338,7 @@ class Breaker:
 
     def _climb_from(self, now: float, lives: int) -> None:
         """A letter of the attempt `lives` lived; 0: there was none to try with."""
-        self._start_counting()
+        self._start_counting(now)
         self._phase = Phase.RAMPING
         self._lives = lives
         self._climb = Climb(now)
@@ -345,8 +354,9 @@ class Breaker:
             self._free_since is None or now - self._free_since > self._terms.window_ms / 1000
         )
 
-    def _start_counting(self) -> None:
+    def _start_counting(self, now: float) -> None:
         """What happened before says nothing about the letters that go from now on."""
+        self._since = now
         self._cohorts.clear()
         self._lately.clear()
         self._enough = self._terms.letters
