@@ -20,21 +20,22 @@ from typing import Any, Final, assert_never
 from deadletter.broker.verdict import Drop, Later, Leave, Send, Setback, Verdict, Wrap
 from deadletter.broker.ways import Home
 from deadletter.core import decide as deciding
-from deadletter.core import lenient, names
+from deadletter.core import names
 from deadletter.core.deaths import OriginBy
 from deadletter.core.decide import NO_ANSWERS, Cause, Circumstances, Decision, Discard, Park, Retry
 from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.letter import Letter
 from deadletter.core.letter_view import LetterView
-from deadletter.core.origin import Copied, Returned, Unproven
+from deadletter.core.origin import Copied, Unproven
 from deadletter.core.place import Place
 from deadletter.core.policy import Policies
 from deadletter.errors import MessageError
 from deadletter.service import addressing, copying, reading
 from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
-from deadletter.service.copying import FANOUT_RULE, Copy
+from deadletter.service.copying import FANOUT_RULE
 from deadletter.service.events import Decided, Event, Fate, FindingNamed, Kind
+from deadletter.service.kinds import Known
 from deadletter.service.needs import Dead, Keeper, Ways
 from deadletter.service.reading import Reader
 
@@ -64,32 +65,6 @@ class Intake:
     """What is known now of the ways into the queue; None: nothing, and every death is believed."""
     look_afresh: Callable[[], Awaitable[bool]] | None = None
     """Look at the shape of the broker: no letter is parked because what is known of it is old."""
-
-
-class _Known:
-    """What was decided for one kind of letter."""
-
-    __slots__ = (
-        "attempt", "choices", "copy", "dropped", "group", "home", "origin", "reason", "returned", "verdict",
-        "why"
-    )  # fmt: skip
-
-    def __init__(self, decision: Decision, view: LetterView, group: str) -> None:
-        self.choices: tuple[tuple[int, Send], ...] = ()
-        """Delays to choose from by chance, each with its way."""
-        self.verdict: Send | Drop | Leave | Retry | None = None
-        self.origin = view.origin.queue if view.origin else ""
-        self.group = group
-        self.reason = view.reason or ""
-        self.returned = isinstance(view.provenance, Returned)
-        self.attempt = lenient.count(view.headers.get(names.ATTEMPT)) or 0
-        """As which it went home last."""
-        self.why = decision.why
-        self.home: str | None = None
-        """Of a letter that several queues got: the one it goes on from."""
-        self.copy: Copy | None = None
-        self.dropped: Fate | None = None
-        """Of a copy: what becomes of one that need not be kept."""
 
 
 class Sorter:
@@ -122,7 +97,7 @@ class Sorter:
             origin_by=intake.origin_by,
             place=intake.place,
         )
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, Known] = {}
         self._by_name = {policy.name: policy for policy in intake.policies}
         self._circumstances = Circumstances(continuous=intake.continuous, sees_room=True)
 
@@ -194,7 +169,7 @@ class Sorter:
             answers=answers,
         )
 
-    def _considered(self, decision: Decision, view: LetterView, *, many: bool = False) -> _Known:
+    def _considered(self, decision: Decision, view: LetterView, *, many: bool = False) -> Known:
         """`many`: the decision is remembered, and the dice are thrown again for each letter of its kind."""
         intake = self._intake
         home = copying.home_of(view, intake.fanouts())
@@ -203,7 +178,7 @@ class Sorter:
             self._emit(FindingNamed(rule=FANOUT_RULE, subject=copy.origin, why=copy.why))
             decision = parked
         error_type = view.failure.error_type if view.failure else None
-        known = _Known(decision, view, error_type if error_type and self._reader.groups else "")
+        known = Known(decision, view, error_type if error_type and self._reader.groups else "")
         known.home, known.copy = home, copy
         source, reason = intake.dlq, known.reason
         match decision:
@@ -252,7 +227,7 @@ class Sorter:
         return self._by_name[retry.policy].treatments[-1].schedule.choices_ms(retry.attempt - 1)
 
     # -- the way it takes --------------------------------------------------------------------------------
-    def _carry_out(self, letter: Letter, known: _Known, letter_id: str, released_ms: int | None) -> Verdict:
+    def _carry_out(self, letter: Letter, known: Known, letter_id: str, released_ms: int | None) -> Verdict:
         drop: Drop | None = None
         if known.copy is not None:
             drop = copying.dropped(letter, known.copy, self._intake.fanouts(), known.dropped)
@@ -288,7 +263,7 @@ class Sorter:
             case _:
                 assert_never(known.verdict)
 
-    def _sweep(self, retry: Retry, known: _Known, letter_id: str) -> Verdict:
+    def _sweep(self, retry: Retry, known: Known, letter_id: str) -> Verdict:
         """Straight home, if the guards let it; they are asked once it is known how the origin is."""
         origin = retry.origin.queue
 
@@ -298,7 +273,7 @@ class Sorter:
         home = self._ways.known(origin)
         return _later(found()) if home is None else self._homewards(retry, known, letter_id, home)
 
-    def _homewards(self, retry: Retry, known: _Known, letter_id: str, home: Home | None) -> Verdict:
+    def _homewards(self, retry: Retry, known: Known, letter_id: str, home: Home | None) -> Verdict:
         origin, source = retry.origin.queue, self._intake.dlq
         if home is None:
             return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
@@ -365,7 +340,7 @@ class Sorter:
         fate = Fate(kind=Kind.PARKED, source=self._intake.dlq, cause=cause)
         return Wrap(exchange=exchange, routing_key=key, cause=cause, why=why, at_ms=self._now_ms(), fate=fate)
 
-    def _tell(self, letter: Letter, known: _Known, drop: Drop | None) -> None:
+    def _tell(self, letter: Letter, known: Known, drop: Drop | None) -> None:
         trace = letter.headers.get("traceparent")
         send = drop or (known.choices[0][1] if known.choices else known.verdict)
         fate = None if isinstance(send, Retry) or send is None else send.fate

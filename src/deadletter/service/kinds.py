@@ -1,0 +1,37 @@
+"""Letters that look alike: what intake decided for one of them holds for the next (`sorting`)."""
+
+from __future__ import annotations
+
+from deadletter.broker.verdict import Drop, Leave, Send
+from deadletter.core import lenient, names
+from deadletter.core.decide import Decision, Retry
+from deadletter.core.letter_view import LetterView
+from deadletter.core.origin import Returned
+from deadletter.service.copying import Copy
+from deadletter.service.events import Fate
+
+
+class Known:
+    """What was decided for one kind of letter, and what is the same for each of them."""
+
+    __slots__ = (
+        "attempt", "choices", "copy", "dropped", "group", "home", "origin", "reason", "returned", "verdict",
+        "why"
+    )  # fmt: skip
+
+    def __init__(self, decision: Decision, view: LetterView, group: str) -> None:
+        self.choices: tuple[tuple[int, Send], ...] = ()
+        """Delays to choose from by chance, each with its way."""
+        self.verdict: Send | Drop | Leave | Retry | None = None
+        self.origin = view.origin.queue if view.origin else ""
+        self.group = group
+        self.reason = view.reason or ""
+        self.returned = isinstance(view.provenance, Returned)
+        self.attempt = lenient.count(view.headers.get(names.ATTEMPT)) or 0
+        """As which it went home last."""
+        self.why = decision.why
+        self.home: str | None = None
+        """Of a letter that several queues got: the one it goes on from."""
+        self.copy: Copy | None = None
+        self.dropped: Fate | None = None
+        """Of a copy: what becomes of one that need not be kept."""
