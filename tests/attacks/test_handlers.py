@@ -48,7 +48,7 @@ def coroutine_function(work: Work) -> Callable[..., Any]:
     return handle
 
 
-def wrapped(work: Work) -> Callable[..., Any]:
+def wrapped(work: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(work)
     def wrapper(*arguments: Any) -> Any:
         return work(*arguments)
