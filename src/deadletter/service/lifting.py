@@ -17,9 +17,10 @@ from typing import Final
 
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
-from deadletter.broker import limits
+from deadletter.broker import known_limits
+from deadletter.broker.known_limits import Known
 from deadletter.broker.lease import Lease
-from deadletter.broker.limits import Known, Limits
+from deadletter.broker.limits import Limits
 from deadletter.broker.session import Link, supervise
 from deadletter.core import drift, looking
 from deadletter.core.layouts.naming import lifting_policy_name
@@ -93,7 +94,7 @@ async def _look(link: Link, queue: str, api: str | None, *, must: bool) -> tuple
         deliveries=looking.deliveries_by_default(version),
     )
     try:
-        found.known = await limits.ask(link, api, queue)
+        found.known = await known_limits.ask(link, api, queue)
     except ManagementRefused:
         if must:
             raise
