@@ -131,9 +131,7 @@ class Chooser:
         return self.choose(name, kind).definition
 
 
-def effective(
-    arguments: Mapping[str, Value], definition: Mapping[str, Value], kind: str
-) -> dict[str, Value]:
+def effective(arguments: Mapping[str, Value], definition: Mapping[str, Value], kind: str) -> dict[str, Value]:
     """What holds of a declaration's arguments and a policy's definition, by policy name."""
     merged = dict(definition)
     for argument, own in arguments.items():

@@ -156,7 +156,8 @@ class FindingNamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Something does not work now. `what` names it: broker, store, management, watch:NAME, alert:CHANNEL."""
+    """Something does not work now. `what` names it: broker, store, management, watch:NAME, policy:NAME@VHOST,
+    alert:CHANNEL."""
 
     what: str
     why: str

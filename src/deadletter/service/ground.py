@@ -1,7 +1,6 @@
 """The ground: what the service declares for itself, and what it takes off the queues it watches.
 
-Nothing starts before it lies. An operator's limit on names of ours would make letters vanish there, and no
-policy of ours can overrule it: then the service refuses to start, and says what to change.
+Nothing starts before it lies. Whether letters are safe on it is looked at again and again (`custody`).
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from deadletter.broker.management import Management
 from deadletter.broker.session import Link
 from deadletter.broker.shape import topology_of
 from deadletter.config.settings import Settings
-from deadletter.core import names
-from deadletter.core.drift import Overruled, compare
 from deadletter.core.layouts.serving import limit_of, serving
 from deadletter.core.topology import Topology
 from deadletter.errors import ManagementRefused, ServiceRefused
@@ -52,25 +49,16 @@ class Ground:
         if refused:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
             raise ServiceRefused(f"what the service needs could not be declared: {told}")
-        self._check(plan, await topology_of(self._asked, self._link.address))
         self._laid = (wanted, numbered, frozenset(plan.queues))
-
-    def _check(self, plan: Topology, shape: Topology) -> None:
-        """That nobody's policy takes letters out of queues of ours."""
-        for found in compare(plan, shape):
-            if isinstance(found, Overruled) and names.is_ours(found.planned.name):
-                by = " and ".join(found.by) or "another policy"
-                told = "; ".join(map(str, found.differences))
-                raise ServiceRefused(
-                    f"{by} holds for {found.planned.name}, where letters must not vanish ({told}); "
-                    "let it leave out names that begin with deadletter. and start again"
-                )
 
     async def take_off_limits(self, sight: Sight) -> None:
         """A crash of ours spends a delivery of what we hold: a watched queue must not count them."""
         for one in sight.watched:
             limit = limit_of(sight.shape, sight.shape.queues[one.queue])
-            if limit is None or one.queue in self._told:
+            if limit is None:
+                self._told.discard(one.queue)  # somebody may put it on again, or delete what took it off
+                continue
+            if one.queue in self._told:
                 continue
             self._told.add(one.queue)
             if limit.policy is not None and self._settings.serve.adjust_dlqs:

@@ -2,8 +2,8 @@
 
 **Live** is: the event loop turns. Whoever is not live is restarted, so nothing outside of the process counts:
 a broker that is away is not cured by a restart. **Ready** is: connected to the broker, the watches started,
-not stopping. A store that is down does not make it unready, because letters keep going by the last known
-policies; it is told as a note, like all other trouble.
+letters safe in our queues whatever policies somebody set, not stopping. A store that is down does not make it
+unready, because letters keep going by the last known policies; it is told as a note, like all other trouble.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ SILENT_S: Final = 30.0
 """A loop that has not turned for so long hangs."""
 _TROUBLES: Final = 1_000
 BROKER: Final = "broker"
+POLICY: Final = "policy:"
+"""Before the name of a RabbitMQ policy that takes letters out of queues of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,11 @@ class Health:
                 self._started = self._started or stage is Stage.READY
             case Trouble(what=what, why=why):
                 what, why = shown(what, why)
-                if what in self._troubles or what == BROKER or len(self._troubles) < _TROUBLES:
+                if (
+                    what in self._troubles
+                    or what.startswith((BROKER, POLICY))
+                    or len(self._troubles) < _TROUBLES
+                ):
                     self._troubles[what] = why
             case Recovered(what=what):
                 self._troubles.pop(without_channel(what), None)
@@ -80,7 +86,12 @@ class Health:
             reasons.append("the watches have not started yet")
         if BROKER in self._troubles:
             reasons.append(f"the broker cannot be used: {self._troubles[BROKER]}")
+        reasons += [why for what, why in sorted(self._troubles.items()) if what.startswith(POLICY)]
         return Condition(ok=not reasons, reasons=tuple(reasons), notes=self._notes())
 
     def _notes(self) -> tuple[str, ...]:
-        return tuple(f"{what}: {why}" for what, why in sorted(self._troubles.items()) if what != BROKER)
+        return tuple(
+            f"{what}: {why}"
+            for what, why in sorted(self._troubles.items())
+            if not what.startswith((BROKER, POLICY))
+        )

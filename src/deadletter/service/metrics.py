@@ -161,7 +161,7 @@ FINDINGS: Final = _gauge(
 )
 TROUBLE: Final = _gauge(
     "trouble",
-    "1 while something does not work: broker, store, management, watch:NAME",
+    "1 while something does not work: broker, store, management, watch:NAME, policy:NAME@VHOST",
     "what",
     together="max",
 )

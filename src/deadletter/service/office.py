@@ -6,7 +6,8 @@ who lets them through. When the connection is lost everything here ends, nothing
 connection begins with the same lines.
 
 What the parts are for: `sorting` decides, `releasing` sends home, `gates` guards, `sweeps` keeps time,
-`survey` looks, `books` counts, `staff` has a line for each queue. This module only puts them together.
+`survey` looks, `custody` sees whether letters are safe, `books` counts, `staff` has a line for each queue.
+This module only puts them together.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import Settings
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
+from deadletter.core.layouts.serving import serving
 from deadletter.core.policy import Policies
 from deadletter.errors import ConnectionLost, DeadletterError, ManagementRefused, ServiceRefused
+from deadletter.service import bulletin
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
 from deadletter.service.conditions import Conditions
 from deadletter.service.crew import Crew
+from deadletter.service.custody import Custody, Safety
 from deadletter.service.events import Event, Fate, Kind, Recovered, Trouble
 from deadletter.service.gates import HEALTH_S, Gates
 from deadletter.service.ground import Ground
@@ -37,6 +41,7 @@ from deadletter.service.policies import PolicySource
 from deadletter.service.staff import Staff
 from deadletter.service.survey import Sight, Surveyor
 from deadletter.service.sweeps import Swept
+from deadletter.service.vigil import Vigil
 
 NEED: Final = (
     "the service learns there which queues exist, and sets the policy that keeps letters safe: "
@@ -58,7 +63,9 @@ class Office:
         emit: Callable[[Event], None],
         *,
         each: bool = False,
+        again: bool = False,
     ) -> None:
+        """`again`: after a reload. What keeps the service from starting does not end one that runs."""
         self.address = address
         self._settings = settings
         self._watches = [watch for watch in settings.watches if watch.vhost == address.vhost]
@@ -74,6 +81,8 @@ class Office:
         self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
         self._conditions = Conditions()
         self._surveyor = Surveyor(address, self._watches, emit)
+        self._custody = Custody(emit)
+        self._vigil: Vigil | None = None
         self.staff: Staff = Staff(
             settings,
             self._watches,
@@ -87,7 +96,7 @@ class Office:
         )
         self._link: Link | None = None
         self._ground: Ground | None = None
-        self._been_ready = False
+        self.been_ready: bool = again
         source.on_change.append(self._on_policies)
 
     # -- life --------------------------------------------------------------------------------------------
@@ -118,18 +127,23 @@ class Office:
 
     async def _begin(self, link: Link, asked: Management, crew: Crew) -> None:
         self._ground = Ground(link, asked, self._settings, self._emit)
+        self._vigil = Vigil(link)
         await asyncio.to_thread(self.staff.study)
         sight = await self._first_look(asked)
         await self._lay_first(sight)
         sight = await self._first_look(asked)  # with what was declared just now
+        safety = await self._take_care(asked, sight)
+        if (safety.threats or safety.refusing) and not self.been_ready:
+            raise ServiceRefused(f"letters would not be safe in our queues: {safety.why}")
         await self._ground.take_off_limits(sight)
         await self.news.on(link)
+        await bulletin.listen(link, sight.shape, self._look_now.set)
         self.staff.take_up(sight)
         self.staff.release()
         crew.start(self.books.run())
         crew.start(self._look_around(asked))
         crew.start(self._look_at_origins())
-        self._been_ready = True
+        self.been_ready = True
         self.ready.set()
 
     async def _lay_first(self, sight: Sight) -> None:
@@ -137,9 +151,18 @@ class Office:
         try:
             await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
         except ServiceRefused as error:
-            if not self._been_ready:
+            if not self.been_ready:
                 raise
             raise ConnectionLost(str(error)) from error  # it could be declared before, and may be again
+
+    async def _take_care(self, asked: Management, sight: Sight) -> Safety:
+        """Whether letters are safe in our queues; where not, nobody brings any there."""
+        assert self._vigil is not None
+        plan = serving(sight.shape, levels_ms=self.staff.levels_ms(), numbered_ms=self.staff.numbered_ms())
+        safety = await self._custody.look(asked, sight, plan)
+        self.staff.heed(safety)
+        await self._vigil.over(safety.expiring & sight.shape.queues.keys())
+        return safety
 
     async def _first_look(self, asked: Management) -> Sight:
         """The management API may come up a little later than the broker itself."""
@@ -152,7 +175,7 @@ class Office:
                 if loop.time() < until:
                     self._emit(Trouble(what="management", why=str(error), seconds=1.0))
                     await asyncio.sleep(1.0)
-                elif self._been_ready:
+                elif self.been_ready:
                     raise ConnectionLost(str(error)) from error  # it was there before, and will be again
                 else:
                     raise
@@ -189,6 +212,7 @@ class Office:
             self._look_now.clear()
             try:
                 sight = await self._surveyor.look(asked)
+                await self._take_care(asked, sight)
                 assert self._ground is not None
                 await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
                 await self._ground.take_off_limits(sight)
@@ -201,6 +225,7 @@ class Office:
                 away = False
                 self._emit(Recovered(what="management"))
             self.staff.take_up(sight)
+            self.staff.release()
             self._tell_gates(sight)
 
     def _tell_gates(self, sight: Sight) -> None:

@@ -70,8 +70,10 @@ class Service:
         source = PolicySource(
             settings.policies, self._store_url(settings), settings.policies.default.backoff, self._emit
         )
+        again = any(office.been_ready for office in self.offices)
         self.offices = [
-            Office(settings, address, source, self._emit, each=self._each) for address in _vhosts(settings)
+            Office(settings, address, source, self._emit, each=self._each, again=again)
+            for address in _vhosts(settings)
         ]
         crew = Crew()
         following = crew.start(source.run())
