@@ -451,7 +451,9 @@ def test_what_would_take_letters_from_our_queues_is_not_carried_on() -> None:
             wanted = queue.ttl_ms if ".delay." in queue.name or "__retry." in queue.name else None
             assert (queue.max_length, queue.expires_ms, queue.ttl_ms) == (None, None, wanted), queue.name
             assert queue.ttl_ms != 5
-        assert all("queue-leader-locator" in d for n, (_, _, d) in policies(found).items() if n != "deadletter")
+        assert all(
+            "queue-leader-locator" in d for n, (_, _, d) in policies(found).items() if n != "deadletter"
+        )
         assert any("letters must not vanish there" in note for note in found.notes)
 
 

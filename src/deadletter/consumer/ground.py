@@ -13,6 +13,7 @@ queue is the exception: who deleted it meant it, and it is waited for.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from deadletter.core.drift import planned_exchanges
 from deadletter.core.layouts.naming import DUE, PARKED, level_name
 from deadletter.core.layouts.serving import level, serving
 from deadletter.core.plan import Plan
+from deadletter.core.safekeeping import shortfalls
 from deadletter.core.topology import Topology
 from deadletter.errors import (
     ConnectionLost,
@@ -115,7 +117,7 @@ class Ground:
             return await self._found(wanted, error)
         plan = _plan(wanted, live)
         await self._declare(plan.topology, live, f"the layout {plan.layout} of {queue}")
-        return self._stands(queue, plan)
+        return self._stands(queue, plan, *await self._what_holds(plan))
 
     async def _look(self) -> Topology:
         if self._memory is not None:
@@ -133,6 +135,20 @@ class Ground:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
             raise ServiceRefused(f"{what} could not be declared: {told}")
         self._live = None  # it changed
+
+    async def _what_holds(self, plan: Plan) -> tuple[str, ...]:
+        """Somebody may have declared a queue before us, or set a policy that goes before ours: what of it
+        does no worse than another delay is noted."""
+        if self._memory is not None:
+            return ()
+        found = shortfalls(plan.topology, await self._look())
+        if grave := [one for one in found if one.grave]:
+            raise ServiceRefused(
+                f"the layout {plan.layout} of {plan.queue} is declared and does not hold, so retries would not "
+                f"come back: {'; '.join(map(str, grave[:5]))}; see: dlq topology diff --layout {plan.layout} "
+                f"--queue {shlex.quote(plan.queue)}"
+            )
+        return tuple(f"not as planned: {one}" for one in found)
 
     def _stands(self, queue: str, plan: Plan, *notes: str) -> Laid:
         self._laid[queue] = plan.topology

@@ -26,6 +26,7 @@ from deadletter.core.table import Value
 from deadletter.core.topology import Exchange, Queue, Topology, topology
 
 _LENGTHS: Final = ("max-length", "max-length-bytes")
+_WHERE: Final = ("dead-letter-exchange", "dead-letter-routing-key")
 _SHOWN: Final = 3
 
 
@@ -132,7 +133,7 @@ def _lengths(expected: Queue, found: Queue) -> Iterator[Danger]:
 def _ways(expected: Queue, found: Queue) -> Iterator[Danger]:
     if expected.dead_letter_exchange is None:
         return  # nothing dies there, wherever it would go
-    for key in ("dead-letter-exchange", "dead-letter-routing-key"):
+    for key in _WHERE:
         wanted, there = expected.effective.get(key), found.effective.get(key)
         if wanted != there:
             why = f"its letters go on with {key} {said(there)} instead of {said(wanted)}"
@@ -151,6 +152,34 @@ def _hiding(exchange: Exchange) -> Iterator[Danger]:
     if alternate is not None and "alternate-exchange" not in exchange.arguments:
         why = f"a letter that finds no queue goes to exchange {alternate!r} and nobody is told"
         yield Danger(key="alternate-exchange", risk=Risk.LOST, why=why)
+
+
+# -- a layout that was laid, or found ------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """A queue of a plan for which something else holds than planned."""
+
+    queue: str
+    danger: Danger
+
+    @property
+    def grave(self) -> bool:
+        """Whether a retry would never come back, or come out elsewhere."""
+        return self.danger.risk is Risk.STUCK or self.danger.key in _WHERE
+
+    def __str__(self) -> str:
+        return f"{self.queue}: {self.danger.why}"
+
+
+def shortfalls(plan: Topology, live: Topology) -> tuple[Shortfall, ...]:
+    """Where what holds now is not what was planned, whoever declared the queues. What is missing is no
+    matter of this."""
+    return tuple(
+        Shortfall(queue=name, danger=danger)
+        for name, planned in plan.queues.items()
+        if (found := live.queues.get(name)) is not None
+        for danger in dangers(planned, found, live.version)
+    )
 
 
 # -- a vhost ----------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from deadletter.broker.management import Management
 from deadletter.broker.session import Link
 from deadletter.broker.shape import topology_of
 from deadletter.config.settings import Settings
+from deadletter.core import safekeeping
 from deadletter.core.layouts.serving import limit_of, serving
-from deadletter.core.topology import Topology
+from deadletter.core.topology import Topology, topology
 from deadletter.errors import ManagementRefused, ServiceRefused
 from deadletter.service.events import Event, FindingNamed
 from deadletter.service.survey import Sight
@@ -49,7 +50,22 @@ class Ground:
         if refused:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
             raise ServiceRefused(f"what the service needs could not be declared: {told}")
+        self._adopt(plan, await topology_of(self._asked, self._link.address))
         self._laid = (wanted, numbered, frozenset(plan.queues))
+
+    def _adopt(self, plan: Topology, live: Topology) -> None:
+        """Queues that somebody declared before us may hold letters otherwise than planned; what other
+        people's policies do to them is another matter."""
+        declared = topology(version=live.version, queues=live.queues.values(), policies=plan.policies)
+        for found in safekeeping.shortfalls(plan, declared):
+            if found.grave:
+                raise ServiceRefused(
+                    f"letters would not come back: {found}; it was declared like this, so delete it when it is "
+                    "empty, and it is declared as planned"
+                )
+            if str(found) not in self._told:
+                self._told.add(str(found))
+                self._emit(FindingNamed(rule="argument-over-policy", subject=found.queue, why=str(found)))
 
     async def take_off_limits(self, sight: Sight) -> None:
         """A crash of ours spends a delivery of what we hold: a watched queue must not count them."""
