@@ -144,9 +144,9 @@ class Ground:
         found = shortfalls(plan.topology, await self._look())
         if grave := [one for one in found if one.grave]:
             raise ServiceRefused(
-                f"the layout {plan.layout} of {plan.queue} is declared and does not hold, so retries would not "
-                f"come back: {'; '.join(map(str, grave[:5]))}; see: dlq topology diff --layout {plan.layout} "
-                f"--queue {shlex.quote(plan.queue)}"
+                f"the layout {plan.layout} of {plan.queue} is declared and does not hold, so retries would "
+                f"not come back: {'; '.join(map(str, grave[:5]))}; "
+                f"see: dlq topology diff --layout {plan.layout} --queue {shlex.quote(plan.queue)}"
             )
         return tuple(f"not as planned: {one}" for one in found)
 

@@ -173,13 +173,26 @@ class Shortfall:
 
 def shortfalls(plan: Topology, live: Topology) -> tuple[Shortfall, ...]:
     """Where what holds now is not what was planned, whoever declared the queues. What is missing is no
-    matter of this."""
-    return tuple(
-        Shortfall(queue=name, danger=danger)
-        for name, planned in plan.queues.items()
-        if (found := live.queues.get(name)) is not None
-        for danger in dangers(planned, found, live.version)
-    )
+    matter of this. Of the application's own queue only where its dead letters go is ours to say."""
+    return tuple(_shortfalls(plan, live))
+
+
+def _shortfalls(plan: Topology, live: Topology) -> Iterator[Shortfall]:
+    for name, planned in plan.queues.items():
+        if (found := live.queues.get(name)) is not None:
+            for danger in dangers(planned, found, live.version):
+                yield Shortfall(queue=name, danger=danger)
+    others = [
+        queue
+        for name, queue in live.queues.items()
+        if name not in plan.queues
+        and not names.is_ours(name)
+        and any(policy.means(name, queue.type) for policy in plan.policies)
+    ]
+    meant = topology(version=live.version, queues=map(as_found, others), policies=plan.policies).queues
+    for queue in others:
+        for danger in _ways(meant[queue.name], queue):
+            yield Shortfall(queue=queue.name, danger=danger)
 
 
 # -- a vhost ----------------------------------------------------------------------------------------------

@@ -60,8 +60,8 @@ class Ground:
         for found in safekeeping.shortfalls(plan, declared):
             if found.grave:
                 raise ServiceRefused(
-                    f"letters would not come back: {found}; it was declared like this, so delete it when it is "
-                    "empty, and it is declared as planned"
+                    f"letters would not come back: {found}; it was declared like this, so delete it when "
+                    "it is empty, and it is declared as planned"
                 )
             if str(found) not in self._told:
                 self._told.add(str(found))
