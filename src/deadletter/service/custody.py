@@ -41,6 +41,8 @@ class Safety:
     """Whether letters may be taken from dead-letter queues."""
     releases: bool = True
     """Whether what is due may be sent home."""
+    anew: bool = False
+    """Whether a queue of ours takes letters again that it may have refused: lines begin anew."""
     expiring: frozenset[str] = frozenset()
     """Queues of ours that would be deleted because nobody consumes them."""
 
@@ -61,6 +63,7 @@ class Custody:
         self._told: set[str] = set()
         """Troubles that are not over."""
         self._named: set[tuple[str, str]] = set()
+        self._threatened = False
 
     async def look(self, asked: Management, sight: Sight, plan: Topology) -> Safety:
         """Mend what can be mended; the rest says what may go on."""
@@ -75,7 +78,9 @@ class Custody:
         self._tell(plan.vhost, standing, past, refused)
         refusing = tuple(threat for threat in after if threat.only_refuses)
         self._name(refusing)
-        return replace(_safety(standing), refusing=refusing)
+        anew = bool(past) or (self._threatened and not after)
+        self._threatened = bool(after)
+        return replace(_safety(standing), refusing=refusing, anew=anew)
 
     def _tell(self, vhost: str, standing: Iterable[Threat], past: Iterable[Threat], refused: str) -> None:
         told: set[str] = set()

@@ -98,7 +98,7 @@ class Staff:
         self._safety = safety
         due = {queue for queue, _ in self._due()}
         for name in list(self._lines):
-            if not (safety.releases if name in due else safety.takes):
+            if safety.anew or not (safety.releases if name in due else safety.takes):
                 self._lines.pop(name).stop()
 
     def stop(self) -> list[asyncio.Task[Any]]:
