@@ -5,6 +5,7 @@ Nothing starts before it lies. Whether letters are safe on it is looked at again
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from deadletter.broker.declare import Outcome, declare, put_policy
@@ -57,15 +58,18 @@ class Ground:
         """Queues that somebody declared before us may hold letters otherwise than planned; what other
         people's policies do to them is another matter."""
         declared = topology(version=live.version, queues=live.queues.values(), policies=plan.policies)
-        for found in safekeeping.shortfalls(plan, declared):
-            if found.grave:
-                raise ServiceRefused(
-                    f"letters would not come back: {found}; it was declared like this, so delete it when "
-                    "it is empty, and it is declared as planned"
-                )
-            if str(found) not in self._told:
-                self._told.add(str(found))
-                self._emit(FindingNamed(rule="argument-over-policy", subject=found.queue, why=str(found)))
+        found = safekeeping.shortfalls(plan, declared)
+        if grave := [str(one) for one in found if one.grave]:
+            raise ServiceRefused(
+                f"letters would not come back: {'; '.join(grave[:5])}; it was declared like this, so delete "
+                "it when it is empty, and it is declared as planned"
+            )
+        whys: dict[str, list[str]] = defaultdict(list)
+        for one in found:
+            whys[one.queue].append(one.danger.why)
+        for queue, said in whys.items():
+            why = f"{queue} was declared before us, otherwise than planned: {'; '.join(said)}"
+            self._emit(FindingNamed(rule="argument-over-policy", subject=queue, why=why))
 
     async def take_off_limits(self, sight: Sight) -> None:
         """A crash of ours spends a delivery of what we hold: a watched queue must not count them."""
