@@ -108,8 +108,8 @@ def delay_without_ttl(case: Case) -> Iterator[Finding]:
             ),
             why=f"{queue.name} is a delay, but has no TTL ({whose}): what comes there stays"
             + (f"; {waiting} letters wait now." if waiting else "."),
-            fix=cures.set_policy(case, queue, message_ttl=planned_ms or 30_000)
-            + ("" if planned_ms is not None else "  (with your delay, in ms)"),
+            fix=("" if planned_ms is not None else "if its delay is 30 s: ")
+            + cures.set_policy(case, queue, message_ttl=planned_ms or 30_000),
         )
 
 
