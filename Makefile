@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest
 # Each worker has a broker of its own, and much of a broker test is waiting.
 ABREAST := -n 3 --dist worksteal
 
-.PHONY: help setup postgres demo test check lint types imports format brokers test-brokers chaos bench lock clean
+.PHONY: help setup postgres demo test check lint types imports format brokers test-brokers attacks chaos bench lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -50,7 +50,12 @@ brokers: ## fetch the other RabbitMQ versions (root, Debian or Ubuntu)
 test-brokers: setup postgres brokers ## the broker suite on every version: make test-brokers VERSIONS="4.0 4.3"
 	@for version in $(VERSIONS); do \
 		echo "== RabbitMQ $$version"; \
-		$(PYTEST) -q $(ABREAST) -m "$(MARK)" tests/broker tests/contract --broker $$version || exit 1; done
+		$(PYTEST) -q $(ABREAST) -m "$(MARK)" tests/broker tests/contract tests/attacks tests/seeds --broker $$version || exit 1; done
+
+attacks: setup postgres brokers ## what was tried to lose, multiply or strand a letter, on every version: make attacks VERSIONS=4.3
+	@for version in $(VERSIONS); do \
+		echo "== RabbitMQ $$version"; \
+		$(PYTEST) -q $(ABREAST) tests/attacks tests/seeds --broker $$version || exit 1; done
 
 chaos: setup postgres brokers ## five minutes of kill -9: the service, the broker, PostgreSQL; then every letter is counted
 	$(BIN)/python -m tests.chaos --minutes 5 --rate 500 --broker 3.10

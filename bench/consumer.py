@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import conditions, report, sites
+from bench.checkout import HERE, Checkout
 from bench.errors import BenchError
 from bench.figures import Bar
 from bench.handlers.task import DELAY_S, QUEUE, RETRY, Task, Told
@@ -54,7 +55,6 @@ START_S: Final = 60.0
 SETTLE_S: Final = 1.0
 """Between filling and handling: the broker finishes writing what it has confirmed."""
 COUNTED_S: Final = 20.0
-_CHECKOUT: Final = Path(__file__).resolve().parent.parent
 _PROPERTIES: Final = encode(
     View(delivery_mode=2, content_type="application/json", headers={"tenant": "acme"})
 )
@@ -115,11 +115,11 @@ async def _measure(console: Console, options: argparse.Namespace, site: Site, pa
     """Rounds, every other one backwards, after one that is not counted."""
     few = min(1_000, options.count)
     for consumer in CONSUMERS:
-        await _run(site, part, consumer, 0, few, options.body_bytes)
+        await run_once(site, part, consumer, 0, few, options.body_bytes)
     found: list[Run] = []
     for number in range(1, options.rounds + 1):
         for consumer in CONSUMERS if number % 2 else CONSUMERS[::-1]:
-            run = await _run(site, part, consumer, number, options.count, options.body_bytes)
+            run = await run_once(site, part, consumer, number, options.count, options.body_bytes)
             found.append(run)
             console.print(
                 f"{site.version:8} {part:8} round {number}  {consumer:11} {run.per_s:7,.0f}/s   "
@@ -130,12 +130,21 @@ async def _measure(console: Console, options: argparse.Namespace, site: Site, pa
     return found
 
 
-async def _run(site: Site, part: str, consumer: str, number: int, count: int, body_bytes: int) -> Run:
+async def run_once(
+    site: Site,
+    part: str,
+    consumer: str,
+    number: int,
+    count: int,
+    body_bytes: int,
+    checkout: Checkout = HERE,
+) -> Run:
+    """One consumer on so many messages, in a fresh vhost."""
     fails = PARTS[part]
     with fresh_vhost(site.url, site.api) as vhost:
         await _fill(vhost, count, body_bytes)
         task = Task(url=vhost.url, api=vhost.api, count=count, prefetch=PREFETCH, fails=fails)
-        told = await _consume(consumer, task)
+        told = await _consume(consumer, task, checkout)
         waiting_in = level_name(int(DELAY_S * 1000)) if consumer == OURS else RETRY
         complaint = await _complaint(vhost, waiting_in, -(-count // fails) if fails else 0)
     return Run(
@@ -177,9 +186,9 @@ def _orders(count: int, body_bytes: int) -> Iterator[Message]:
         yield Message(_PROPERTIES, json.dumps({**order, "n": n, "note": padding}).encode())
 
 
-async def _consume(consumer: str, task: Task) -> Told:
+async def _consume(consumer: str, task: Task, checkout: Checkout) -> Told:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.handlers", consumer, stdin=PIPE, stdout=PIPE, cwd=_CHECKOUT
+        str(checkout.python), "-m", "bench.handlers", consumer, stdin=PIPE, stdout=PIPE, cwd=checkout.path
     )
     limit_s = START_S + task.count / SLOWEST_PER_S
     try:

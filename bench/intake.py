@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from bench.checkout import HERE, Checkout
 from bench.errors import BenchError
 from bench.figures import Bar
 from bench.ground import ENTRY, SOURCE, TARGET, Ground
@@ -83,15 +84,15 @@ async def measure(
     """Rounds, every other one backwards, after one that is not counted."""
     few = min(2_000, count)
     await _move(site, few, body_bytes)
-    await _serve(site, few, body_bytes)
+    await take_in(site, few, body_bytes)
     found: list[Round] = []
     for number in range(rounds):
         if number % 2:
-            intake_per_s, cpu_us = await _serve(site, count, body_bytes)
+            intake_per_s, cpu_us = await take_in(site, count, body_bytes)
             move_per_s = await _move(site, count, body_bytes)
         else:
             move_per_s = await _move(site, count, body_bytes)
-            intake_per_s, cpu_us = await _serve(site, count, body_bytes)
+            intake_per_s, cpu_us = await take_in(site, count, body_bytes)
         one = Round(move_per_s=move_per_s, intake_per_s=intake_per_s, intake_cpu_us=cpu_us)
         found.append(one)
         say(
@@ -115,13 +116,14 @@ async def _move(site: Site, count: int, body_bytes: int) -> float:
     return per_s
 
 
-async def _serve(site: Site, count: int, body_bytes: int) -> tuple[float, float]:
+async def take_in(site: Site, count: int, body_bytes: int, checkout: Checkout = HERE) -> tuple[float, float]:
+    """Letters a second into a level by `dlq serve`, and its CPU a letter in microseconds."""
     with fresh_vhost(site.url, site.api) as vhost:
         async with Ground.open(vhost) as ground:
             await ground.lay("quorum", count, body_bytes=body_bytes)
         watching = asyncio.create_task(_pace(vhost, level_name(_DELAY_MS), count))
         try:
-            async with serving(vhost, _SETTINGS) as service:
+            async with serving(vhost, _SETTINGS, checkout=checkout) as service:
                 before = service.cpu_s
                 scraping = asyncio.create_task(_scrape(service))
                 try:

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from bench.checkout import HERE, Checkout
 from bench.errors import BenchError
 from bench.ground import SOURCE, TARGET, Ground, QueueType
 from bench.job import Job
@@ -56,12 +57,19 @@ class Run:
 
 
 async def race(
-    ground: Ground, course: Course, *, mover: str, count: int, broker: str, round_number: int
+    ground: Ground,
+    course: Course,
+    *,
+    mover: str,
+    count: int,
+    broker: str,
+    round_number: int,
+    checkout: Checkout = HERE,
 ) -> Run:
     """Lay the ground, let the mover run, and look what became of the letters."""
     await ground.lay(course.queue_type, count, body_bytes=course.body_bytes)
     job = Job(url=ground.vhost.url, source=SOURCE, target=TARGET, count=count, prefetch=course.prefetch)
-    async with ready(mover, ground.vhost) as racer:
+    async with ready(mover, ground.vhost, checkout) as racer:
         started = time.perf_counter()
         await racer.go(job)
         await _arrival(ground, racer, mover, count)

@@ -7,14 +7,13 @@ everything counts for everybody alike: connecting, moving, the last ack.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Final, Protocol
 
+from bench.checkout import HERE, Checkout
 from bench.errors import BenchError
 from bench.job import Job, Told
 from bench.management import Vhost
@@ -23,7 +22,6 @@ from bench.worker import READY, STICKS
 SHOVEL: Final = "shovel"
 MOVERS: Final = ("courier", SHOVEL, "pika", "aio-pika", "checker")
 
-_CHECKOUT: Final = Path(__file__).resolve().parent.parent
 _READY_S: Final = 30.0
 _END_S: Final = 30.0
 
@@ -42,7 +40,7 @@ class Racer(Protocol):
 
 
 @asynccontextmanager
-async def ready(mover: str, vhost: Vhost) -> AsyncIterator[Racer]:
+async def ready(mover: str, vhost: Vhost, checkout: Checkout = HERE) -> AsyncIterator[Racer]:
     """A mover that waits for the word, and is gone afterwards however the race ended."""
     if mover == SHOVEL:
         shovel = Shovel(vhost)
@@ -52,7 +50,7 @@ async def ready(mover: str, vhost: Vhost) -> AsyncIterator[Racer]:
             await shovel.remove()
         return
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.worker", mover, stdin=PIPE, stdout=PIPE, cwd=_CHECKOUT
+        str(checkout.python), "-m", "bench.worker", mover, stdin=PIPE, stdout=PIPE, cwd=checkout.path
     )
     try:
         client = Client(mover, process)

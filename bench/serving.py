@@ -10,7 +10,6 @@ import http.client
 import os
 import signal
 import socket
-import sys
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from bench.checkout import HERE, Checkout
 from bench.errors import BenchError
 from bench.management import Vhost
 
@@ -99,7 +99,9 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(vhost: Vhost, settings: str, *, survey: str = "5s") -> AsyncIterator[Serving]:
+async def serving(
+    vhost: Vhost, settings: str, *, survey: str = "5s", checkout: Checkout = HERE
+) -> AsyncIterator[Serving]:
     """`dlq serve` on this vhost, ready. `settings`: its watches, policies and guards, in TOML."""
     with TemporaryDirectory(prefix="bench-serve-") as directory:
         home = Path(directory)
@@ -113,7 +115,7 @@ async def serving(vhost: Vhost, settings: str, *, survey: str = "5s") -> AsyncIt
         )
         with (home / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                str(Path(sys.executable).with_name("dlq")), "serve", "--config", str(config),
+                str(checkout.dlq), "serve", "--config", str(config),
                 stdout=log, stderr=log, env={**os.environ, "HOME": directory},
             )  # fmt: skip
         service = Serving(process, port, home / "log")

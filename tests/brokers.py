@@ -10,6 +10,7 @@ import base64
 import http.client
 import json
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -102,3 +103,15 @@ def call(broker: PrivateBroker, method: str, *path: str, content: object = None)
         return None
     assert 200 <= answer.status < 300, f"{method} {where}: {answer.status} {said.decode(errors='replace')}"
     return json.loads(said) if said else None
+
+
+def raise_memory_alarm(broker: PrivateBroker, seconds: float = 120.0) -> None:
+    """The broker takes no publishes when this returns: it looks at its memory only every few seconds."""
+    broker.rabbitmqctl("set_vm_memory_high_watermark", "0.00001")
+    until = time.monotonic() + seconds
+    while "memory" not in broker.rabbitmqctl("eval", "rabbit_alarm:get_alarms()."):
+        assert time.monotonic() < until, f"no memory alarm within {seconds} s"
+
+
+def end_memory_alarm(broker: PrivateBroker) -> None:
+    broker.rabbitmqctl("set_vm_memory_high_watermark", "0.4")

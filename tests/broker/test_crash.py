@@ -15,7 +15,7 @@ from collections import Counter
 
 import pytest
 from tests import postbox
-from tests.brokers import Vhost
+from tests.brokers import Vhost, raise_memory_alarm
 
 from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Delivery
@@ -139,33 +139,37 @@ def test_the_broker_restarts_in_the_middle(vhost: Vhost) -> None:
 
 
 def test_a_broker_out_of_memory_is_waited_for(vhost: Vhost) -> None:
+    """The alarm is on before the first letter goes: however quick the move is, it meets it."""
     postbox.declare(vhost.url, "source", "target")
-    bodies = [b"%d" % n for n in range(5000)]
+    bodies = [b"%d" % n for n in range(1000)]
     postbox.fill(vhost.url, "source", bodies)
     events: list[Event] = []
     verdict = Send(routing_key="target")
 
     async def everything() -> Tally:
+        blocked = asyncio.Event()
+
+        def hear(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, Blocked) and event.reason is not None:
+                blocked.set()
+
         courier = Courier(
-            parse_addresses(vhost.url),
-            source="source",
-            decide=lambda _letter: verdict,
-            terms=postbox.slow(500),
-            on_event=events.append,
+            parse_addresses(vhost.url), source="source", decide=lambda _letter: verdict, on_event=hear
         )
         moving = asyncio.create_task(courier.run())
-        await asyncio.sleep(0.5)
-        await asyncio.to_thread(vhost.broker.rabbitmqctl, "set_vm_memory_high_watermark", "0.00001")
-        await asyncio.sleep(2.0)
+        async with asyncio.timeout(60):
+            await blocked.wait()
         assert not moving.done()
         await asyncio.to_thread(vhost.broker.rabbitmqctl, "set_vm_memory_high_watermark", "0.4")
         return await moving
 
     try:
+        raise_memory_alarm(vhost.broker)
         tally = postbox.run(everything())
     finally:
         vhost.broker.rabbitmqctl("set_vm_memory_high_watermark", "0.4")
-    assert (tally.moved, tally.ended, tally.reconnects) == (5000, Ended.COMPLETE, 0)
+    assert (tally.moved, tally.ended, tally.reconnects) == (1000, Ended.COMPLETE, 0)
     reasons = [event.reason for event in events if isinstance(event, Blocked)]
     assert reasons[-1] is None
     assert any(reason and "memory" in reason for reason in reasons)

@@ -30,7 +30,7 @@ from deadletter.core.drift import DifferentQueue, Interrupted, Missing, Overrule
 from deadletter.core.layouts import LAYOUTS
 from deadletter.core.looking import version_of
 from deadletter.core.merging import BrokerPolicy
-from deadletter.core.migration import back_name, copies_name, waiting_name
+from deadletter.core.migration import copies_name, detour_name, waiting_name
 from deadletter.core.topology import Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import UsageError
 from deadletter.service.apply import Applied, apply
@@ -313,7 +313,7 @@ def check_swapped(vhost: Vhost) -> None:
     bound = {(b["source"], b["routing_key"]) for b in vhost.list("bindings") if b["source"]}
     assert bound == {("shop", "order.#"), ("shop", "refund.*")}
     left = {item["name"] for kind in ("queues", "exchanges") for item in vhost.list(kind)}
-    assert not [name for name in left if name.startswith("deadletter.migrat")]
+    assert not [name for name in left if name.startswith(("deadletter.migrat", "deadletter.detour"))]
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_a_queue_with_consumers_stays(vhost: Vhost) -> None:
 def test_a_letter_that_somebody_holds_is_not_deleted_with_the_queue(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.service.migrate.ROUNDS", 1)
+    monkeypatch.setattr("deadletter.service.swap.ROUNDS", 1)
     old_queue(vhost, letters=5)
     with closing(pika.BlockingConnection(pika.URLParameters(vhost.url))) as connection:
         connection.channel().basic_get("orders")  # unacked, and no consumer
@@ -520,7 +520,7 @@ def test_the_command_migrates(vhost: Vhost) -> None:
     assert dlq(vhost, "diff", *asked).returncode == 0
     # They wait out their second in the new queue, and are due.
     assert {post.body for post in postbox.drain(vhost.url, "deadletter.due", expect=2)} == {b"a", b"b"}
-    assert live(vhost).exchanges.get(back_name("deadletter.delay.1000")) is None
+    assert live(vhost).exchanges.get(detour_name("deadletter.delay.1000")) is None
 
 
 # -- definitions and pictures -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from tests.brokers import Vhost, call
+from tests.brokers import Vhost, call, end_memory_alarm, raise_memory_alarm
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
@@ -49,6 +49,9 @@ class Site(Protocol):
     def total(self, queue: str) -> int:
         """Every message of a queue: ready, with consumers, and held for any other reason."""
 
+    def queues(self) -> list[str]:
+        """Looked at from the side: to ask a broker for a queue may keep it."""
+
 
 class MemorySite:
     def __init__(self, version: str) -> None:
@@ -74,6 +77,9 @@ class MemorySite:
         broker = self.broker
         return broker.depth(queue) + broker.unacked(queue) + broker.held(queue)
 
+    def queues(self) -> list[str]:
+        return list(self.broker.queues)
+
 
 class RealSite:
     def __init__(self, vhost: Vhost, version: str) -> None:
@@ -90,12 +96,14 @@ class RealSite:
         await asyncio.to_thread(self._vhost.broker.restart)
 
     async def block(self, *, on: bool) -> None:
-        level = "0.00001" if on else "0.4"
-        await asyncio.to_thread(self._vhost.broker.rabbitmqctl, "set_vm_memory_high_watermark", level)
+        await asyncio.to_thread(raise_memory_alarm if on else end_memory_alarm, self._vhost.broker)
 
     def total(self, queue: str) -> int:
         found = call(self._vhost.broker, "GET", "queues", self._vhost.name, queue)
         return int(found.get("messages", -1))
+
+    def queues(self) -> list[str]:
+        return [str(queue["name"]) for queue in self._vhost.list("queues")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +269,14 @@ class Ground:
             await asyncio.sleep(STEP_S * 10)
             found = self.site.total(queue)
         raise AssertionError(f"{queue} holds {found} messages in all, not {wanted}")
+
+    async def gone(self, queue: str) -> None:
+        """Wait until there is no such queue."""
+        for _ in range(int(3 * PATIENCE_S / STEP_S / 10)):
+            if queue not in self.site.queues():
+                return
+            await asyncio.sleep(STEP_S * 10)
+        raise AssertionError(f"{queue} is still there")
 
     async def calm(self) -> None:
         """Until what was said without waiting for an answer has been heard."""

@@ -180,13 +180,24 @@ async def test_a_letter_pushed_out_of_a_full_queue(ground: Ground, kind: str) ->
     assert await ground.depth("q") == 1
 
 
-async def test_reject_publish_dlx_refuses_and_dead_letters(ground: Ground) -> None:
+@KINDS
+@pytest.mark.parametrize("by", ["argument", "policy"])
+async def test_reject_publish_dlx_refuses_and_dead_letters(ground: Ground, kind: str, by: str) -> None:
+    """The newest, in a classic queue. A quorum queue takes the word and drops its head all the same."""
     await ground.declare("dlq")
-    await ground.declare("q", "classic", {**TO_DLQ, "x-max-length": 1, "x-overflow": "reject-publish-dlx"})
+    limits: dict[str, Value] = {"max-length": 1, "overflow": "reject-publish-dlx"}
+    if by == "policy":
+        ground.site.set_policy("p", "^q$", limits, 1)
+        await ground.declare("q", kind, TO_DLQ)
+        await ground.calm()
+    else:
+        await ground.declare("q", kind, {**TO_DLQ, **{f"x-{key}": value for key, value in limits.items()}})
     assert (await ground.put("q", b"1")).confirmed == 1
-    assert (await ground.put("q", b"2")).refused == 1
+    assert (await ground.put("q", b"2")).confirmed == (1 if kind == "quorum" else 0)
     found = await ground.take(await ground.channel(), "dlq")
-    assert (found.message.body, deaths(found)) == (b"2", [("q", "maxlen", 1)])
+    dropped, kept = (b"1", b"2") if kind == "quorum" else (b"2", b"1")
+    assert (found.message.body, deaths(found)) == (dropped, [("q", "maxlen", 1)])
+    assert [d.message.body for d in await ground.drain("q")] == [kept]
 
 
 @KINDS

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 
 import pytest
-from tests.contract.ground import Ground, counts
+from tests.contract.ground import PATIENCE_S, STEP_S, Ground, counts
 from tests.contract.test_dying import TO_DLQ, deaths
 
-from deadletter.amqp.channel import Delivery
+from deadletter.amqp.channel import Channel, Delivery
 from deadletter.core.table import Value
 
 DEFAULT = 20
@@ -102,6 +102,77 @@ async def test_a_count_that_a_client_wrote_is_shown_but_does_not_count(ground: G
     assert counts(first)[:2] == (False, 0 if ground.traits.first_count_shown else 20)
     channel.reject(first.tag, requeue=True)
     assert counts(await ground.take(channel, "q"))[:2] == (True, 1)
+
+
+def _died(source: str, dlq: str, how: str, limit: int | None, ground: Ground) -> list[object]:
+    """What is seen of a letter that came by the delivery limit of 3, until it is gone or four times."""
+    traits = ground.traits
+    counted = how == "reject" or how == "close" or traits.nack_counts
+    if dlq == "classic":
+        return [(traits.delivered_survives_death, None, None), *[(True, None, None)] * 3]
+    # 4.0 shows what lost consumers cost the letter before, but begins to count anew.
+    shown: int | None = (
+        4 if traits.counts_go_on or (traits.counts_survive_death and source == "close") else None
+    )
+    began = 4 if traits.counts_go_on else 0
+    first = 0 if shown is None and traits.first_count_shown else shown
+    found: list[object] = [(shown is not None, first, 4 if traits.acquired_count else None)]
+    for times in range(1, 4):
+        count = began + times * counted
+        if limit is not None and count > limit:
+            return [*found, "gone"]
+        found.append((True, count, times if traits.acquired_count else None))
+    return found
+
+
+@pytest.mark.parametrize("how", ["nack", "reject", "close"])
+@pytest.mark.parametrize("limit", [1, 4, 5, None])
+@pytest.mark.parametrize("dlq", ["quorum", "classic"])
+@pytest.mark.parametrize("source", ["reject", "close"])
+async def test_a_letter_that_died_of_the_delivery_limit(
+    ground: Ground, source: str, dlq: str, limit: int | None, how: str
+) -> None:
+    """On 4.3 the deliveries of its first queue count in the second: one look may be the last."""
+    if dlq == "classic" and limit is not None:
+        return
+    more: Mapping[str, Value] = {} if limit is None else {"x-delivery-limit": limit}
+    await ground.declare("end")
+    await ground.declare(
+        "dlq", dlq, {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end", **more}
+    )
+    await ground.declare("q", "quorum", {**TO_DLQ, "x-delivery-limit": 3})
+    await ground.put("q", b"1")
+    for _ in range(4):
+        await give_back(ground, await ground.channel(), "q", source)
+    found: list[object] = []
+    for _ in range(4):
+        channel = await ground.channel()
+        if found and limit is not None and await comes_to(ground, "end", unless="dlq"):
+            found.append("gone")
+            break
+        found.append(counts(await give_back(ground, channel, "dlq", how)))
+    assert found == _died(source, dlq, how, limit, ground)
+
+
+async def give_back(ground: Ground, channel: Channel, queue: str, how: str) -> Delivery:
+    delivery = await ground.take(channel, queue)
+    if how == "nack":
+        channel.nack(delivery.tag, requeue=True)
+    elif how == "reject":
+        channel.reject(delivery.tag, requeue=True)
+    await channel.close()
+    return delivery
+
+
+async def comes_to(ground: Ground, queue: str, *, unless: str) -> bool:
+    """Whether the message comes there, or back to the other queue."""
+    for _ in range(int(PATIENCE_S / STEP_S)):
+        if await ground.depth(queue):
+            return True
+        if await ground.depth(unless):
+            return False
+        await asyncio.sleep(STEP_S)
+    raise AssertionError(f"the message is neither in {queue} nor in {unless}")
 
 
 # -- delayed retries ----------------------------------------------------------------------------------------

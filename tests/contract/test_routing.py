@@ -141,3 +141,42 @@ async def test_a_queue_gets_a_message_once_however_many_ways_lead_to_it(ground: 
     await ground.put("a", b"1", headers={"CC": ["a", "none"]})
     await ground.put("a.b", b"1", exchange="amq.topic", headers={"BCC": ["a.c"]})
     assert await arrivals(ground, "a") == {"a": 2}
+
+
+async def test_exchanges_bound_to_exchanges(ground: Ground) -> None:
+    """By two ways into one queue a message arrives once; each exchange has an alternate of its own."""
+    channel = await ground.channel()
+    await channel.declare_exchange("lost", "fanout")
+    await channel.declare_exchange("first", "topic")
+    await channel.declare_exchange("second", "fanout", arguments={"alternate-exchange": "lost"})
+    for queue in ("a", "waiting"):
+        await ground.declare(queue)
+    await channel.bind_queue("waiting", "lost")
+    await channel.bind_exchange("second", "first", "orders.*")
+    await channel.bind_queue("a", "first", "orders.#")
+    await channel.bind_queue("a", "second")
+    assert (await ground.put("orders.1", b"1", exchange="first")).confirmed == 1
+    assert await arrivals(ground, "a", "waiting") == {"a": 1, "waiting": 0}
+    await channel.unbind_queue("a", "second")
+    await ground.put("orders.1", b"1", exchange="first")
+    assert await arrivals(ground, "a", "waiting") == {"a": 1, "waiting": 1}
+    await channel.unbind_queue("a", "first", "orders.#")
+    await ground.put("orders.1", b"1", exchange="first")
+    assert await arrivals(ground, "a", "waiting") == {"a": 0, "waiting": 1}
+    await channel.unbind_exchange("second", "first", "orders.*")
+    assert [r.code for r in (await ground.put("orders.1", b"1", exchange="first")).returned] == [312]
+    await channel.bind_exchange("second", "first", "orders.*")
+    await channel.delete_exchange("second")
+    assert [r.code for r in (await ground.put("orders.1", b"1", exchange="first")).returned] == [312]
+
+
+async def test_exchanges_in_a_circle(ground: Ground) -> None:
+    channel = await ground.channel()
+    for name in ("one", "other"):
+        await channel.declare_exchange(name, "fanout")
+    await ground.declare("a")
+    await channel.bind_exchange("one", "other")
+    await channel.bind_exchange("other", "one")
+    await channel.bind_queue("a", "other")
+    await ground.put("", b"1", exchange="one")
+    assert await arrivals(ground, "a") == {"a": 1}

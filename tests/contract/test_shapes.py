@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.contract.ground import Ground
 
+from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel
 from deadletter.broker.lease import Lease
+from deadletter.broker.memory.traits import Traits
 from deadletter.core.table import Value
 from deadletter.errors import (
     AccessRefused,
@@ -21,6 +23,7 @@ from deadletter.errors import (
 
 Ask = Callable[[Channel], Awaitable[object]]
 
+KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 QUORUM = {"x-queue-type": "quorum"}
 REFUSED: dict[str, tuple[Ask, type[WireError], str]] = {
     "passive": (lambda c: c.declare_queue("none", passive=True), NotFound, "no queue 'none' in vhost"),
@@ -76,6 +79,61 @@ REFUSED: dict[str, tuple[Ask, type[WireError], str]] = {
         lambda c: c.declare_queue("new", arguments={**QUORUM, "x-max-priority": 3}),
         PreconditionFailed,
         "invalid arg 'x-max-priority'",
+    ),
+    "mode of a quorum": (
+        lambda c: c.declare_queue("new", arguments={**QUORUM, "x-queue-mode": "lazy"}),
+        PreconditionFailed,
+        "invalid arg 'x-queue-mode'",
+    ),
+    "version of a quorum": (
+        lambda c: c.declare_queue("new", arguments={**QUORUM, "x-queue-version": 2}),
+        PreconditionFailed,
+        "invalid arg 'x-queue-version'",
+    ),
+    "a version nobody has": (
+        lambda c: c.declare_queue("new", arguments={"x-queue-version": 3}),
+        PreconditionFailed,
+        "unsupported queue version '3'",
+    ),
+    "group of a classic": (
+        lambda c: c.declare_queue("new", arguments={"x-quorum-initial-group-size": 1}),
+        PreconditionFailed,
+        "invalid arg 'x-quorum-initial-group-size'",
+    ),
+    "age of a classic": (
+        lambda c: c.declare_queue("new", arguments={"x-max-age": "1D"}),
+        PreconditionFailed,
+        "invalid arg 'x-max-age'",
+    ),
+    "too many priorities": (
+        lambda c: c.declare_queue("new", arguments={"x-max-priority": 300}),
+        PreconditionFailed,
+        "{max_value_exceeded,300}",
+    ),
+    "strategy": (
+        lambda c: c.declare_queue("new", arguments={**QUORUM, "x-dead-letter-strategy": "perhaps"}),
+        PreconditionFailed,
+        "invalid_dlx_strategy",
+    ),
+    "number for a name": (
+        lambda c: c.declare_queue("new", arguments={"x-dead-letter-exchange": 5}),
+        PreconditionFailed,
+        "invalid type 'long' for arg 'x-dead-letter-exchange'",
+    ),
+    "expires at once": (
+        lambda c: c.declare_queue("new", arguments={"x-expires": 0}),
+        PreconditionFailed,
+        "{value_zero,0}",
+    ),
+    "text for the active one": (
+        lambda c: c.declare_queue("new", arguments={"x-single-active-consumer": "yes"}),
+        PreconditionFailed,
+        "{unacceptable_type,longstr}",
+    ),
+    "transient quorum": (
+        lambda c: c.declare_queue("new", durable=False, arguments=QUORUM),
+        PreconditionFailed,
+        "invalid property 'non-durable'",
     ),
     "exclusive quorum": (
         lambda c: c.declare_queue("new", exclusive=True, arguments=QUORUM),
@@ -145,6 +203,12 @@ ACCEPTED: dict[str, Ask] = {
     "delete no queue": lambda c: c.delete_queue("none"),
     "delete no exchange": lambda c: c.delete_exchange("none"),
     "bind twice": lambda c: c.bind_queue("there", "way", "k"),
+    "two wildcards": lambda c: c.bind_queue("there", "amq.topic", "#.a.#"),
+    "a lazy queue": lambda c: c.declare_queue("new", arguments={"x-queue-mode": "lazy"}),
+    "a transient queue": lambda c: c.declare_queue("new", durable=False),
+    "reject-publish-dlx of a quorum": lambda c: c.declare_queue(
+        "new", arguments={**QUORUM, "x-overflow": "reject-publish-dlx"}
+    ),
 }
 
 
@@ -164,6 +228,85 @@ async def test_an_exchange_type_nobody_knows(ground: Ground) -> None:
     with pytest.raises(ClosedByBroker if ends_all else PreconditionFailed):
         await channel.declare_exchange("x", "round")
     assert channel.connection.closed.done() is ends_all
+
+
+VERSIONED: dict[str, tuple[Ask, Callable[[Traits], str | None]]] = {
+    "a mode nobody has": (
+        lambda c: c.declare_queue("new", arguments={"x-queue-mode": "soon"}),
+        lambda t: "unsupported queue mode 'soon'" if t.checks_queue_mode else None,
+    ),
+    "the first version": (
+        lambda c: c.declare_queue("new", arguments={"x-queue-version": 1}),
+        lambda t: None if 1 in t.queue_versions else "unsupported queue version '1'",
+    ),
+    "leader of a classic": (
+        lambda c: c.declare_queue("new", arguments={"x-queue-leader-locator": "balanced"}),
+        lambda t: "'x-queue-leader-locator'" if "x-queue-leader-locator" in t.foreign_to_classic else None,
+    ),
+    "master of a classic": (
+        lambda c: c.declare_queue("new", arguments={"x-queue-master-locator": "min-masters"}),
+        lambda t: "541 INTERNAL_ERROR" if t.no_master_locator else None,
+    ),
+    "three wildcards": (
+        lambda c: c.bind_queue("there", "amq.topic", "#.a.#.b.#"),
+        lambda t: "uses 3 '#' wildcards, at most 2" if t.topic_wildcards_max else None,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", VERSIONED)
+async def test_what_only_some_versions_refuse(ground: Ground, what: str) -> None:
+    ask, refusal = VERSIONED[what]
+    channel = await ground.channel()
+    await channel.declare_queue("there")
+    words = refusal(ground.traits)
+    if words is None:
+        await ask(channel)
+        return
+    with pytest.raises(WireError) as caught:
+        await ask(channel)
+    assert words in str(caught.value)
+
+
+async def refusal_of(channel: Channel, payload: bytes) -> str:
+    """What the broker says to a request our client has no call for; empty when it does as asked."""
+    try:
+        await channel._ask_any(payload)
+    except WireError as error:
+        return str(error)
+    return ""
+
+
+@KINDS
+@pytest.mark.parametrize("flag", ["if_empty", "if_unused"])
+@pytest.mark.parametrize("met", [True, False])
+async def test_deleting_a_queue_on_a_condition(ground: Ground, kind: str, flag: str, met: bool) -> None:
+    """A quorum queue cannot tell, and ends the whole connection over the question."""
+    await ground.declare("q", kind)
+    if not met and flag == "if_empty":
+        await ground.put("q", b"1")
+        await ground.depth_becomes("q", 1)
+    elif not met:
+        await (await ground.channel()).consume("q", print, print)
+    asking = await ground.channel(await ground.connect())
+    said = await refusal_of(asking, requests.delete_queue("q", **{flag: True}))
+    if kind == "quorum":
+        assert "540 NOT_IMPLEMENTED" in said
+        assert asking.connection.closed.done()
+    else:
+        assert said.endswith("" if met else {"if_empty": "not empty", "if_unused": "in use"}[flag])
+        assert bool(said) is not met
+
+
+@pytest.mark.parametrize("bound", [True, False])
+async def test_deleting_an_exchange_that_is_used(ground: Ground, bound: bool) -> None:
+    channel = await ground.channel()
+    await channel.declare_queue("there")
+    await channel.declare_exchange("way", "fanout")
+    if bound:
+        await channel.bind_queue("there", "way")
+    said = await refusal_of(channel, requests.delete_exchange("way", if_unused=True))
+    assert said.endswith("in use") if bound else not said
 
 
 async def test_native_retries_are_for_quorum_queues_of_new_brokers(ground: Ground) -> None:

@@ -149,6 +149,8 @@ SERVER_METHODS: dict[str, st.SearchStrategy[tuple[base.Frame, replies.Reply]]] =
     ),
     "bind-ok": st.just((commands.Queue.BindOk(), replies.Done())),
     "unbind-ok": st.just((commands.Queue.UnbindOk(), replies.Done())),
+    "exchange-bind-ok": st.just((commands.Exchange.BindOk(), replies.Done())),
+    "exchange-unbind-ok": st.just((commands.Exchange.UnbindOk(), replies.Done())),
     "purge-ok": st.builds(lambda n: (commands.Queue.PurgeOk(n), replies.Counted(n)), U32),
     "delete-ok": st.builds(lambda n: (commands.Queue.DeleteOk(n), replies.Counted(n)), U32),
     "qos-ok": st.just((commands.Basic.QosOk(), replies.Done())),
@@ -424,6 +426,9 @@ def test_shapes_are_said_as_pamqp_reads_them(
     bound = {"queue": queue, "exchange": exchange, "routing_key": key, "arguments": arguments}
     says(requests.bind_queue(queue, exchange, key, arguments), commands.Queue.Bind, **bound)
     says(requests.unbind_queue(queue, exchange, key, arguments), commands.Queue.Unbind, **bound)
+    between = {"destination": queue, "source": exchange, "routing_key": key, "arguments": arguments}
+    says(requests.bind_exchange(queue, exchange, key, arguments), commands.Exchange.Bind, **between)
+    says(requests.unbind_exchange(queue, exchange, key, arguments), commands.Exchange.Unbind, **between)
     says(requests.purge_queue(queue), commands.Queue.Purge, queue=queue)
     says(
         requests.delete_queue(queue, if_unused=a, if_empty=b),

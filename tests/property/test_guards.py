@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deadletter.core.alerting import Alerts, Change, Notice, Severity
@@ -68,8 +68,8 @@ def test_while_everything_dies_the_breaker_lets_ever_less_through(
     for tick in range(seconds * 10):
         now = tick * step_s
         while dying and dying[0][0] <= now:
-            _, name = dying.popleft()
-            breaker.died_again(now, name)
+            at, name = dying.popleft()
+            breaker.died_again(now, name, released_at=at - lag_s)
         match breaker.flow(now):
             case Free():
                 go, tokens = offered_per_s // 10, 0.0
@@ -115,7 +115,7 @@ def test_a_breaker_never_trips_while_less_than_its_share_dies(
         while due and due[0][0] <= second + 1:
             at, count = due.pop(0)
             for number in range(count):
-                breaker.died_again(at, f"{at}-{number}")
+                breaker.died_again(at, f"{at}-{number}", released_at=at - lag_s)
         assert isinstance(breaker.flow(second + 1.0), Free)
 
 
@@ -182,18 +182,27 @@ def test_no_window_sees_more_notices_than_allowed(
 
 
 @given(
-    trips=st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=8),
+    trips=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    equals=st.integers(1, 30),
     copies=st.integers(1, 6),
 )
 def test_letters_that_do_not_multiply_never_raise_the_growth_alarm(
-    trips: list[tuple[int, bool]], copies: int
+    trips: list[int], equals: int, copies: int
 ) -> None:
-    """Each letter once per attempt, as many equal ones as there may be, and crashes in between."""
-    equals = trips[0][0]
-    assume(equals >= 1)
-    growth = Growth(copies)
-    for attempt, (redelivered, crash) in enumerate(trips):
+    """Each goes and comes once per attempt, as many equal ones as there may be; passes are broken off."""
+    growth, number = Growth(copies), 0
+    for attempt, passes in enumerate(trips, 1):
         for _ in range(equals):
-            assert growth.seen("id", attempt, redelivered=False, origin="q") is None
-        for _ in range(redelivered if crash else 0):
-            assert growth.seen("id", attempt, redelivered=True, origin="q") is None
+            growth.went("id", attempt, origin="q")
+        for _ in range(passes):
+            number += 1
+            came = [growth.came("id", attempt, origin="q", seen_in=("dlq", number)) for _ in range(equals)]
+            assert all(one.copies is None for one in came)
+            assert sum(one.new for one in came) == (
+                equals if passes and number == _first(trips, attempt) else 0
+            )
+
+
+def _first(trips: list[int], attempt: int) -> int:
+    """The number of the first pass that shows an attempt."""
+    return sum(trips[: attempt - 1]) + 1

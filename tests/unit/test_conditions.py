@@ -10,11 +10,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from deadletter.core.decide import Answer
+from deadletter.core.guards import switch
+from deadletter.core.guards.switch import FAILURES
 from deadletter.core.policy import JqCondition
 from deadletter.errors import JqUnavailable
 from deadletter.jq import process
 from deadletter.jq.process import Limits, refusals
 from deadletter.service.conditions import Conditions, Question
+from deadletter.service.events import Event, Recovered, Trouble
 
 YES, NO, UNANSWERED = Answer.YES, Answer.NO, Answer.UNANSWERED
 ENDLESS = "def f: f; f"
@@ -209,6 +212,50 @@ async def test_without_jq_there_is_an_error_and_not_an_answer(
     monkeypatch.setattr(process, "_command", lambda *_: ["/nonexistent"])
     with pytest.raises(JqUnavailable):
         await said(conditions, "true", b"1")
+
+
+# -- programs that break their bounds again and again ------------------------------------------------------
+async def test_a_program_that_fails_again_and_again_is_switched_off_and_its_neighbours_are_not() -> None:
+    told: list[Event] = []
+    good = JqCondition(program=". > 0")
+    async with Conditions(Limits(time_ms=100), told.append) as conditions:
+        bad = JqCondition(program=ENDLESS)
+        answers = await conditions.answer([Question(b"1", (good, bad)) for _ in range(100)])
+        assert answers == [{good: YES, bad: UNANSWERED}] * 100
+        assert conditions.restarts == FAILURES
+        (off,) = told
+        assert isinstance(off, Trouble)
+        assert off.what == f"condition:{ENDLESS}"
+        assert await said(conditions, ENDLESS, b"1", b"2") == [UNANSWERED, UNANSWERED]
+        assert conditions.restarts == FAILURES
+        assert told == [off]
+
+
+async def test_it_is_tried_once_after_a_pause_and_the_rest_of_the_batch_follows_the_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(switch, "PAUSE_S", 0.3)
+    told: list[Event] = []
+    program = "if . == 0 then [range(1e12)] else true end"
+    async with Conditions(Limits(time_ms=100), told.append) as conditions:
+        assert await said(conditions, program, *[b"0"] * 10) == [UNANSWERED] * 10
+        assert await said(conditions, program, b"1") == [UNANSWERED], "it is off, whatever the body"
+        await asyncio.sleep(0.4)
+        assert await said(conditions, program, b"0", b"1", b"1") == [UNANSWERED] * 3, "the trial failed"
+        assert conditions.restarts == FAILURES + 1
+        await asyncio.sleep(0.8)
+        assert await said(conditions, program, b"1", b"1", b"1") == [YES] * 3, "the trial went well"
+        assert [type(event) for event in told] == [Trouble, Trouble, Recovered]
+
+
+async def test_a_failure_among_many_that_work_switches_nothing_off() -> None:
+    told: list[Event] = []
+    program = "if . == 0 then [range(1e12)] else true end"
+    async with Conditions(Limits(time_ms=100), told.append) as conditions:
+        bodies = [b"0" if n % 20 == 0 else b"1" for n in range(200)]
+        answers = await said(conditions, program, *bodies)
+        assert answers == [UNANSWERED if body == b"0" else YES for body in bodies]
+        assert not told
 
 
 def test_programs_that_cannot_be_used_are_known_beforehand() -> None:

@@ -13,6 +13,7 @@ from deadletter.config.keys import variables
 from deadletter.config.schema import json_schema
 from deadletter.config.settings import GuardSettings, Mode, ServeSettings, Settings, StoreSettings
 from deadletter.config.values import LISTEN_PATTERN, listen
+from deadletter.core.deaths import OriginBy
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.layouts import levels
 from deadletter.core.policy import MAX_BUDGET_PER_MINUTE, Policy
@@ -43,6 +44,7 @@ log_format = "json"
 log_level = "debug"
 grace = "1min"
 prefetch = 50
+heartbeat = "4s"
 survey = "1s"
 adjust_dlqs = false
 [guards]
@@ -84,6 +86,7 @@ def test_every_value_comes_out_as_it_was_written(tmp_path: Path) -> None:
         log_level="debug",
         grace_ms=60_000,
         prefetch=50,
+        heartbeat_ms=4_000,
         survey_ms=1_000,
         adjust_dlqs=False,
     )
@@ -121,6 +124,7 @@ def test_the_environment_says_each_of_them_in_its_own_type(tmp_path: Path) -> No
         "DLQ_SERVE_LOG_LEVEL": "error",
         "DLQ_SERVE_GRACE": "0s",
         "DLQ_SERVE_PREFETCH": "65535",
+        "DLQ_SERVE_HEARTBEAT": "1min",
         "DLQ_SERVE_SURVEY": "1h",
         "DLQ_SERVE_ADJUST_DLQS": "no",
         "DLQ_GUARDS_REQUIRE_CONSUMERS": "false",
@@ -220,6 +224,19 @@ WATCH = "[[watches]]\n"
 def test_layouts(tmp_path: Path, lines: str, layout: str, dlq: str, delays_ms: tuple[int, ...]) -> None:
     (watch,) = loaded(tmp_path, WATCH + lines).watches
     assert (watch.layout, watch.dlq, watch.delays_ms) == (layout, dlq, delays_ms)
+
+
+@pytest.mark.parametrize(
+    ("lines", "origins", "origin_by"),
+    [
+        ("", (), OriginBy.FAILURE),
+        ("origins = 'orders'", ("orders",), OriginBy.FAILURE),
+        ("origins = ['orders', 'import-*']\norigin_by = 'last'", ("orders", "import-*"), OriginBy.LAST),
+    ],
+)
+def test_origins(tmp_path: Path, lines: str, origins: tuple[str, ...], origin_by: OriginBy) -> None:
+    (watch,) = loaded(tmp_path, f"{WATCH}dlq = 'x'\n{lines}").watches
+    assert (watch.origins, watch.origin_by) == (origins, origin_by)
 
 
 def test_the_name_of_the_retry_queue_is_that_of_the_layout() -> None:

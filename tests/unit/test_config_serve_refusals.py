@@ -51,9 +51,17 @@ LEVELS = WATCH + "layout = 'levels'\n"
         ("[serve]\nprefetch = 65536", "2: serve.prefetch: expected at most 65535"),
         ("[serve]\nsurvey = '999ms'", '2: serve.survey: expected a time from 1 s to 1 h, got "999ms"'),
         ("[serve]\nsurvey = '2h'", "2: serve.survey: expected a time from 1 s to 1 h"),
+        ("[serve]\nheartbeat = '1s'", "2: serve.heartbeat: expected a time from 2 s to 10 min"),
         ("[serve]\nadjust_dlqs = 'yes'", "2: serve.adjust_dlqs: expected true or false"),
         ("[serve]\nport = 1", "2: serve.port: expected "),
         ("[server]\nlisten = 'off'", "1: server: expected a key there is (did you mean serve?)"),
+        # watches
+        (
+            "[[watches]]\ndlq = 'x'\norigins = ['y', 'deadletter.due']",
+            "watches[x].origins[2]: expected a queue of yours; those of deadletter.* are our own",
+        ),
+        ("[[watches]]\ndlq = 'x'\norigins = []", "watches[x].origins: expected "),
+        ("[[watches]]\ndlq = 'x'\norigin_by = 'newest'", "watches[x].origin_by: expected 'failure'"),
         # guards
         ("[guards]\nmax_depth = 0", "2: guards.max_depth: expected at least 1"),
         ("[guards]\nbudget_per_minute = 0", "2: guards.budget_per_minute: expected at least 1"),

@@ -87,7 +87,7 @@ def test_a_line_per_retry_and_per_parked_letter(caplog: pytest.LogCaptureFixture
     )
     listen(Handled(queue="q", fate=Fate.PARKED, attempt=3, cause="handler", why="look", letter=LETTER))
     retried, parked = caplog.records
-    assert retried.getMessage() == f"q retried in 2 s (attempt 1): ValueError: a·b [{LETTER.id}]"
+    assert retried.getMessage() == f"q retried in 2 s (attempt 1): ValueError: a\\nb [{LETTER.id}]"
     fields: dict[str, Any] = vars(retried)
     assert (fields["queue"], fields["attempt"], fields["delay_ms"], fields["error"], fields["letter_id"]) == (
         "q",

@@ -19,8 +19,6 @@ from deadletter.core.origin import (
     Provenance,
     Returned,
     Unknown,
-    first_origin,
-    last_origin,
     read_provenance,
 )
 
@@ -51,8 +49,11 @@ def ours(origin: str, more: Mapping[str, object] | None = None) -> dict[str, obj
     return {**own, **(more or {})}
 
 
-def provenance(headers: Mapping[str, object], *, old_broker: bool = False) -> Provenance:
-    return read_provenance(headers, d.read_history(headers), broker_keeps_client_deaths=old_broker)
+def provenance(
+    headers: Mapping[str, object], *, old_broker: bool = False, by: d.OriginBy = d.OriginBy.FAILURE
+) -> Provenance:
+    history = d.read_history(headers)
+    return read_provenance(headers, history, broker_keeps_client_deaths=old_broker, by=by).provenance
 
 
 # --- reading
@@ -234,6 +235,13 @@ def test_a_named_header_may_hold_anything(value: object, expected: int) -> None:
 
 # --- origin
 
+
+def began_in(headers: Mapping[str, object]) -> str:
+    found = d.decisive(headers, d.read_history(headers).recent, d.OriginBy.FIRST)
+    assert found is not None
+    return found.queue
+
+
 FIRST = {"x-first-death-queue": "orders", "x-first-death-reason": "rejected"}
 
 
@@ -242,17 +250,15 @@ def test_the_origin_is_the_queue_that_failed_not_its_dead_letter_queue() -> None
         "x-death": [entry("orders.dlq", "expired", after_s=9, exchange="dlx"), entry("orders", key="new")]
     }
     assert provenance(headers) == Fresh(origin=Origin(queue="orders", exchange="shop", routing_keys=("new",)))
-    assert last_origin(d.read_history(headers)) == Origin(
-        queue="orders.dlq", exchange="dlx", routing_keys=("k",)
+    assert provenance(headers, by=d.OriginBy.LAST) == Fresh(
+        origin=Origin(queue="orders.dlq", exchange="dlx", routing_keys=("k",))
     )
 
 
 @pytest.mark.parametrize("first", [FIRST, {}])
 def test_in_a_loop_the_origin_is_where_it_began_even_within_one_second(first: dict[str, str]) -> None:
     headers = {"x-death": [entry("orders", count=3), entry("orders.retry", "expired", 2)], **first}
-    origin = first_origin(headers, d.read_history(headers))
-    assert origin is not None
-    assert origin.queue == "orders"
+    assert began_in(headers) == "orders"
 
 
 def test_time_beats_the_order_of_the_list() -> None:
@@ -262,9 +268,7 @@ def test_time_beats_the_order_of_the_list() -> None:
 
 def test_what_the_broker_calls_first_beats_clocks_that_disagree() -> None:
     headers = {"x-death": [entry("orders.dlq", "expired", after_s=-30), entry("orders")], **FIRST}
-    origin = first_origin(headers, d.read_history(headers))
-    assert origin is not None
-    assert origin.queue == "orders"
+    assert began_in(headers) == "orders"
 
 
 def test_after_a_level_of_ours_the_first_death_named_is_not_the_origin() -> None:
@@ -279,7 +283,7 @@ def test_after_a_level_of_ours_the_first_death_named_is_not_the_origin() -> None
 def test_after_a_level_of_ours_the_oldest_since_then_counts() -> None:
     level = entry("deadletter.delay.1000", "expired")
     headers = {
-        "x-death": [entry("invoices", after_s=20), entry("billing", after_s=9), level],
+        "x-death": [entry("invoices", "expired", after_s=20), entry("billing", "expired", after_s=9), level],
         "x-first-death-queue": "invoices",
         "x-first-death-reason": "rejected",
     }
@@ -372,7 +376,7 @@ def test_without_a_death_our_header_is_only_a_claim() -> None:
 def test_a_framework_s_queue_is_a_claim_too() -> None:
     claim = read_provenance(
         {}, d.History(), broker_keeps_client_deaths=False, failed_in=("sales", "NServiceBus.FailedQ")
-    )
+    ).provenance
     assert claim == Claimed(origin=Origin(queue="sales"), letter_id=None, by="NServiceBus.FailedQ")
 
 

@@ -226,7 +226,7 @@ def test_names_of_long_queues_stay_within_the_limit_and_apart() -> None:
     one_long, other = "x" * 250 + "1", "x" * 250 + "2"
     names = {
         make(queue)
-        for make in (migration.waiting_name, migration.copies_name, migration.back_name)
+        for make in (migration.waiting_name, migration.copies_name, migration.detour_name)
         for queue in (one_long, other)
     }
     assert len(names) == 6

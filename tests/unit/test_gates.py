@@ -15,6 +15,7 @@ from deadletter.service import gates as module
 from deadletter.service.allowance import Allowance
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
 from deadletter.service.gates import BUDGET, FORGET_S, Gates
+from deadletter.service.needs import Dead
 from deadletter.service.news import Item, What
 
 CLOSED: Final = OriginState(exists=True, consumers=0, ready=0)
@@ -59,7 +60,26 @@ class Guarded:
         """So many letters go and die again."""
         for number in range(count):
             self.gates.passes(origin, group, "p")
-            self.gates.died_again(origin, group, f"letter-{number}", attempt=1, redelivered=False)
+            self.died(f"letter-{number}", origin=origin, group=group)
+
+    def died(
+        self,
+        letter_id: str,
+        *,
+        origin: str = "orders",
+        group: str = "",
+        attempt: int = 1,
+        released_s: float | None = 0.0,
+    ) -> None:
+        dead = Dead(
+            dlq=f"{origin}.dlq",
+            origin=origin,
+            group=group,
+            letter_id=letter_id,
+            attempt=attempt,
+            released_s=released_s,
+        )
+        self.gates.died_again(dead)
 
 
 def budget(**per_minute: int) -> Policies:
@@ -199,7 +219,7 @@ def test_when_everything_dies_again_letters_are_held_and_one_probe_goes() -> Non
     assert guarded.gates.passes("orders", "", "p") == "orders"  # what is due waits behind what was held
     assert guarded.gates.admit("orders", "", "p", "probe") is None
     assert guarded.gates.admit("orders", "", "p", "second") == "orders"
-    guarded.gates.died_again("orders", "", "probe", attempt=2, redelivered=False)
+    guarded.died("probe", attempt=2)
     guarded.clock.pass_(5.0)
     assert guarded.gates.admit("orders", "", "p", "third") == "orders"  # twice the pause
     guarded.clock.pass_(5.0)
@@ -225,11 +245,56 @@ def test_one_letter_probes_an_origin_and_its_group_together() -> None:
     assert guarded.gates.allowance("orders/TimeoutError").count == 0
 
 
-def test_a_letter_that_is_delivered_again_did_not_die_again() -> None:
+def test_a_letter_that_is_taken_again_did_not_die_again() -> None:
+    """A connection that is lost again and again shows the same two letters again and again."""
     guarded = Guarded(GuardSettings(breaker=QUICK))
-    for number in range(20):
-        guarded.gates.died_again("orders", "", f"{number}", attempt=1, redelivered=True)
+    for _ in range(20):
+        guarded.gates.begin("orders.dlq")
+        guarded.died("a")
+        guarded.died("b")
     assert guarded.gates.passes("orders", "", "p") is None
+    guarded.died("c")
+    assert guarded.gates.passes("orders", "", "p") == "orders"
+
+
+def test_what_a_sweep_finds_closes_nothing_unless_it_is_the_probe() -> None:
+    guarded = Guarded(GuardSettings(breaker=QUICK))
+    for number in range(100):
+        guarded.died(f"{number}", released_s=None)
+    assert guarded.gates.passes("orders", "", "p") is None
+    guarded.fail(3, origin="mails")
+    guarded.clock.pass_(5.0)
+    assert guarded.gates.admit("mails", "", "p", "probe") is None
+    guarded.died("probe", origin="mails", released_s=None)
+    guarded.clock.pass_(3.0)
+    assert guarded.gates.admit("mails", "", "p", "next") == "mails"
+
+
+def test_while_letters_are_held_one_that_failed_more_often_may_try() -> None:
+    guarded = Guarded(GuardSettings(breaker=QUICK))
+    guarded.fail(3)
+    assert guarded.gates.passes("orders", "", "p", "a", 1) == "orders"
+    assert guarded.gates.passes("orders", "", "p", "pioneer", 2) is None
+    assert guarded.gates.passes("orders", "", "p", "b", 2) == "orders", "one of them is enough"
+    guarded.clock.pass_(2.5)
+    assert guarded.gates.allowance("orders").rate_per_s == 1.0, "it lives: letters go again"
+
+
+def test_nobody_tries_where_nobody_consumes() -> None:
+    guarded = Guarded(GuardSettings(breaker=QUICK))
+    guarded.fail(3)
+    guarded.gates.observe("orders", CLOSED)
+    assert guarded.gates.passes("orders", "", "p", "pioneer", 2) == "orders"
+    assert guarded.gates.reason("orders") == ("consumers", "nobody consumes the origin")
+
+
+def test_what_keeps_letters_is_said_for_each_kind_of_gate() -> None:
+    guarded = Guarded(replace(CALM, budget_per_minute=60, max_depth=5))
+    guarded.went(100)
+    assert guarded.gates.reason(BUDGET)[0] == "budget"
+    assert guarded.gates.reason("orders")[0] == "budget"
+    guarded.gates.observe("orders", OriginState(exists=True, consumers=1, ready=5))
+    assert guarded.gates.reason("orders")[0] == "depth"
 
 
 def test_a_probe_the_budget_keeps_was_not_sent() -> None:
@@ -263,7 +328,7 @@ def test_an_origin_that_refuses_is_tried_with_one_letter_after_a_pause() -> None
 def test_copies_stop_the_way_until_a_person_says_go_on() -> None:
     guarded = Guarded(replace(CALM, copies=2))
     for _ in range(5):
-        guarded.gates.died_again("orders", "", "twin", attempt=1, redelivered=False)
+        guarded.died("twin")
     (found,) = guarded.events
     assert isinstance(found, GrowthFound)
     assert (found.origin, found.letter_id, found.copies) == ("orders", "twin", 3)
@@ -362,7 +427,7 @@ def test_what_nobody_asked_for_is_forgotten_unless_it_is_closed() -> None:
     guarded = Guarded(replace(CALM, copies=1))
     guarded.went(1, origin="quiet")
     for _ in range(2):
-        guarded.gates.died_again("copied", "", "twin", attempt=1, redelivered=False)
+        guarded.died("twin", origin="copied")
     guarded.clock.pass_(FORGET_S + 1)
     guarded.gates.tick()
     assert guarded.gates.allowance("quiet") == Allowance(count=1)
@@ -406,7 +471,7 @@ def test_while_a_gate_is_closed_each_death_is_told_and_closes_the_others_probe()
         guarded.news.clear()
         guarded.clock.pass_(5.0)
     assert prober.gates.admit("orders", "", "p", "probe") is None
-    one.gates.died_again("orders", "", "probe", attempt=1, redelivered=False)
+    one.died("probe")
     (item,) = one.news
     assert (item.what, item.letter_id) == (What.DIED, "probe")
     prober.gates.hear(item)

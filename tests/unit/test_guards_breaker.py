@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import TypeVar
+
 import pytest
 
-from deadletter.core.guards.breaker import MAX_PROBES, Breaker, BreakerTerms
-from deadletter.core.guards.flow import FREE, Hold, Probe, Ramp
+from deadletter.core.guards.breaker import MAX_PROBES, PIONEERS, Breaker, BreakerTerms
+from deadletter.core.guards.flow import FREE, Free, Hold, Probe, Ramp
 from deadletter.core.guards.phase import Phase
 
 TERMS = BreakerTerms()
@@ -79,7 +82,7 @@ def test_failures_of_a_burst_that_come_late_are_not_an_outage() -> None:
     breaker = Breaker(TERMS)
     breaker.released(0.0, 100)
     for number in range(20):
-        breaker.died_again(61 + number, str(number))
+        breaker.died_again(61 + number, str(number), released_at=0.0)
     assert breaker.flow(81.0) is FREE
 
 
@@ -270,3 +273,184 @@ def test_only_so_many_probes_are_known() -> None:
         assert isinstance(breaker.flow(now), Ramp)
         breaker.trip(now, "again")
     assert len(breaker._probes) == MAX_PROBES
+
+
+# -- letters that need another try --------------------------------------------------------------------------
+def test_while_letters_are_held_one_of_a_higher_attempt_may_try() -> None:
+    breaker = Breaker(TERMS)
+    assert not breaker.pioneer(0.0, 1), "where nothing is held nobody has to"
+    breaker.released(0.0, 20, attempt=2)
+    for number in range(20):
+        breaker.died_again(0.0, str(number), attempt=2)
+    assert [breaker.pioneer(1.0, attempt) for attempt in (0, 1, 2, 3)] == [False, False, False, True]
+    breaker.pioneer_sent(1.0, "pioneer", 3)
+    assert not breaker.pioneer(1.0, 3), "one of each is enough"
+    assert isinstance(breaker.flow(4.0), Hold)
+    assert isinstance(breaker.flow(6.0), Ramp), "it lives"
+
+
+def test_a_pioneer_that_dies_leaves_everything_as_it_is() -> None:
+    breaker = tripped()
+    breaker.pioneer_sent(1.0, "pioneer", 1)
+    breaker.died_again(2.0, "pioneer", attempt=1)
+    assert isinstance(breaker.flow(4.9), Hold)
+    assert isinstance(breaker.flow(5.0), Probe), "the pause is what it was"
+    assert not breaker.pioneer(5.0, 1)
+    assert breaker.pioneer(5.0, 2)
+
+
+def test_a_probe_that_dies_does_not_stop_a_pioneer_that_lives() -> None:
+    breaker = tripped()
+    breaker.pioneer_sent(3.0, "pioneer", 2)
+    assert isinstance(breaker.flow(5.0), Probe)
+    breaker.probe_sent(5.0, "probe", 1)
+    breaker.died_again(6.0, "probe", attempt=1)
+    assert isinstance(breaker.flow(7.0), Hold)
+    assert isinstance(breaker.flow(8.0), Ramp)
+
+
+def test_a_probe_that_dies_after_a_pioneer_lived_closes_nothing() -> None:
+    breaker = tripped()
+    breaker.pioneer_sent(3.0, "pioneer", 2)
+    assert isinstance(breaker.flow(5.0), Probe)
+    breaker.probe_sent(5.0, "probe", 1)
+    assert isinstance(breaker.flow(8.0), Ramp)
+    breaker.died_again(9.0, "probe", attempt=1)
+    assert isinstance(breaker.flow(9.0), Ramp)
+    breaker.died_again(9.5, "pioneer", attempt=2)
+    assert isinstance(breaker.flow(9.5), Hold), "but when the pioneer itself dies after all"
+
+
+def test_in_one_outage_only_so_many_try() -> None:
+    breaker = tripped()
+    for attempt in range(1, PIONEERS + 1):
+        assert breaker.pioneer(1.0, attempt)
+        breaker.pioneer_sent(1.0, str(attempt), attempt)
+        breaker.died_again(1.5, str(attempt), attempt=attempt)
+    assert not breaker.pioneer(1.0, PIONEERS + 1)
+
+
+def test_a_few_that_always_die_do_not_hide_that_others_failed_less_often() -> None:
+    breaker = Breaker(TERMS)
+    breaker.released(0.0, 20)
+    for number in range(20):
+        breaker.died_again(0.0, str(number), attempt=9 if number == 7 else 1)
+    assert breaker.phase is Phase.HELD
+    assert breaker.pioneer(1.0, 2)
+
+
+def test_after_a_pioneer_lived_letters_that_failed_less_often_do_not_count() -> None:
+    breaker = tripped()
+    breaker.pioneer_sent(1.0, "pioneer", 2)
+    assert isinstance(breaker.flow(6.0), Ramp)
+    for second in range(7, 60):
+        breaker.flow(float(second))
+        breaker.released(float(second), 10, attempt=1)
+        for number in range(10):
+            breaker.died_again(float(second), f"{second}-{number}", attempt=1)
+    assert breaker.phase is Phase.FREE
+    breaker.released(60.0, 20, attempt=2)
+    for number in range(20):
+        breaker.died_again(60.0, f"two-{number}", attempt=2)
+    assert breaker.phase is Phase.HELD, "those that should live do count"
+
+
+def test_a_good_minute_later_all_of_them_count_again() -> None:
+    breaker = tripped()
+    breaker.pioneer_sent(1.0, "pioneer", 2)
+    assert isinstance(breaker.flow(6.0), Ramp)
+    assert breaker.flow(20.0) is FREE
+    breaker.released(90.0, 20, attempt=1)
+    for number in range(20):
+        breaker.died_again(90.0, str(number), attempt=1)
+    assert breaker.phase is Phase.HELD
+
+
+class Origin:
+    """Letters, their delays, what is held and the origin, by a clock of tenths of a second."""
+
+    def __init__(self, letters: int, failures: float, *, lag_s: float = 0.2) -> None:
+        self.breaker = Breaker(TERMS)
+        self.due = [(1.0, name, 1) for name in range(letters)]
+        self.held: deque[tuple[int, int]] = deque()
+        self.dying: list[tuple[float, float, int, int]] = []
+        self.done = self.sent = self.parked = 0
+        self.failures = failures
+        self.lag_s = lag_s
+        self.tokens = 0.0
+
+    def run(self, until: float) -> None:
+        for tick in range(int(until * 10)):
+            self.step(tick / 10)
+
+    def step(self, now: float) -> None:
+        breaker = self.breaker
+        dead, self.dying = _parted(self.dying, now)
+        for _, released_at, name, attempt in dead:
+            breaker.died_again(now, str(name), attempt=attempt, released_at=released_at)
+            if attempt < 5:
+                self.due.append((now + 2.0**attempt, name, attempt + 1))
+            else:
+                self.parked += 1
+        due, self.due = _parted(self.due, now)
+        for _, name, attempt in due:
+            if breaker.flow(now) is FREE:
+                self.release(now, name, attempt)
+            elif breaker.pioneer(now, attempt):
+                self.release(now, name, attempt)
+                breaker.pioneer_sent(now, str(name), attempt)
+            else:
+                self.held.append((name, attempt))
+        self.let_go(now)
+
+    def let_go(self, now: float) -> None:
+        match self.breaker.flow(now):
+            case Probe() if self.held:
+                name, attempt = self.held.popleft()
+                self.release(now, name, attempt)
+                self.breaker.probe_sent(now, str(name), attempt)
+            case Ramp(rate_per_s=rate_per_s):
+                self.tokens += rate_per_s / 10
+                while self.held and self.tokens >= 1:
+                    self.tokens -= 1
+                    self.release(now, *self.held.popleft())
+            case Free():
+                while self.held and self.breaker.flow(now) is FREE:
+                    self.release(now, *self.held.popleft())
+            case _:
+                pass
+
+    def release(self, now: float, name: int, attempt: int) -> None:
+        self.sent += 1
+        self.breaker.released(now, attempt=attempt)
+        if attempt < self.failures:
+            self.dying.append((now + self.lag_s, now, name, attempt))
+        else:
+            self.done += 1
+
+
+_Timed = TypeVar("_Timed", bound=tuple[float, *tuple[float, ...]])
+
+
+def _parted(timed: list[_Timed], now: float) -> tuple[list[_Timed], list[_Timed]]:
+    return [one for one in timed if one[0] <= now], [one for one in timed if one[0] > now]
+
+
+@pytest.mark.parametrize("letters", [20, 54, 1_000])
+@pytest.mark.parametrize("failures", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("lag_s", [0.0, 0.2, 3.0])
+def test_letters_that_fail_some_times_all_get_done(letters: int, failures: int, lag_s: float) -> None:
+    """Each fails so often, counting its first death, and would be parked only after that."""
+    origin = Origin(letters, failures, lag_s=lag_s)
+    origin.run(90.0)
+    assert (origin.done, origin.parked) == (letters, 0)
+    assert origin.sent == letters * failures
+
+
+@pytest.mark.parametrize("letters", [200, 2_000])
+@pytest.mark.parametrize("lag_s", [0.0, 0.2, 3.0])
+def test_in_an_outage_hardly_any_letter_loses_its_attempts(letters: int, lag_s: float) -> None:
+    origin = Origin(letters, float("inf"), lag_s=lag_s)
+    origin.run(300.0)
+    assert origin.sent <= letters + 60, "the first wave, and what it takes to find out how things are"
+    assert origin.parked <= 10

@@ -114,12 +114,3 @@ def test_a_tally_forgets_bucket_by_bucket() -> None:
     tally.add(7.0, 5)
     tally.add(6.0)
     assert tally.total(7.0) == 6
-
-
-def test_a_tally_finds_its_busiest_span() -> None:
-    tally = Tally(bucket_s=1.0, buckets=6)
-    for second, count in enumerate([1, 5, 4, 0, 2, 3]):
-        tally.add(float(second), count)
-    assert [tally.most(5.0, span) for span in (1, 2, 3, 6)] == [5, 9, 10, 15]
-    assert tally.most(7.0, 2) == 5
-    assert tally.most(100.0, 2) == 0

@@ -168,56 +168,79 @@ def test_where_nothing_waits_a_full_origin_is_forgotten() -> None:
 # -- growth -----------------------------------------------------------------------------------------------
 
 
-def seen(
-    growth: Growth, attempt: int, count: int, *, letter_id: str = "a", origin: str = "orders"
+def came(
+    growth: Growth,
+    attempt: int,
+    count: int,
+    *,
+    letter_id: str = "a",
+    origin: str = "orders",
+    seen_in: int = 0,
 ) -> list[int]:
-    told = [growth.seen(letter_id, attempt, redelivered=False, origin=origin) for _ in range(count)]
+    told = [
+        growth.came(letter_id, attempt, origin=origin, seen_in=("dlq", seen_in)).copies for _ in range(count)
+    ]
     return [number for number in told if number is not None]
+
+
+def went(growth: Growth, attempt: int, count: int) -> None:
+    for _ in range(count):
+        growth.went("a", attempt, origin="orders")
 
 
 def test_more_copies_than_allowed_are_told() -> None:
     growth = Growth(4)
-    assert seen(growth, 0, 1) == []
-    assert seen(growth, 1, 4) == []
-    assert seen(growth, 1, 2) == [5, 6]
+    went(growth, 1, 1)
+    assert came(growth, 1, 4) == []
+    assert came(growth, 1, 2) == [5, 6]
 
 
 def test_each_attempt_and_each_origin_counts_for_itself() -> None:
     growth = Growth(1)
     for attempt in range(5):
         for origin in ("orders", "mails"):
-            assert seen(growth, attempt, 1, origin=origin) == []
+            assert came(growth, attempt, 1, origin=origin) == []
 
 
-def test_a_letter_delivered_again_is_no_copy() -> None:
+def test_a_letter_that_was_given_back_and_is_taken_again_is_no_copy() -> None:
+    """In each pass once: a sweep that leaves it, a connection that is lost."""
     growth = Growth(1)
-    for _ in range(100):
-        assert growth.seen("a", 1, redelivered=True, origin="orders") is None
-    assert seen(growth, 1, 1) == []
+    for number in range(100):
+        assert came(growth, 1, 1, seen_in=number) == []
+    assert came(growth, 1, 1, seen_in=99) == [2]
+
+
+def test_one_letter_in_two_queues_or_passes_died_once() -> None:
+    growth = Growth(4)
+    places = [("a.dlq", 1), ("b.dlq", 1), ("a.dlq", 2), ("a.dlq", 2), ("b.dlq", 1)]
+    new = [growth.came("a", 1, origin="orders", seen_in=place).new for place in places]
+    assert new == [True, False, False, True, False]
 
 
 def test_equal_letters_are_not_copies() -> None:
     growth = Growth(4)
-    assert seen(growth, 0, 100) == []
     for attempt in range(1, 10):
-        assert seen(growth, attempt, 100) == []
+        went(growth, attempt, 100)
+        assert came(growth, attempt, 100) == []
 
 
-def test_doubling_is_found_although_it_began_with_two() -> None:
-    growth = Growth(4)
-    alarms = [attempt for attempt in range(6) if seen(growth, attempt, 2 ** (attempt + 1))]
-    assert alarms[0] == 3  # 16 of what came as two
+def test_doubling_is_found_although_it_began_with_two_and_each_was_sent_home() -> None:
+    growth, alarms = Growth(4), []
+    for attempt in range(1, 7):
+        went(growth, attempt, 2**attempt)
+        alarms += [attempt] if came(growth, attempt, 2 ** (attempt + 1)) else []
+    assert alarms[0] == 3  # 16 of what went home as two
 
 
 def test_what_is_remembered_is_bounded_and_what_was_just_seen_is_in_it() -> None:
     growth = Growth(1, remember=100)
     for number in range(10_000):
-        assert seen(growth, 1, 1, letter_id=str(number)) == []
-        assert len(growth._young) + len(growth._old) <= 200
+        growth.went(str(number), 1, origin="orders")
+        assert came(growth, 1, 1, letter_id=str(number)) == []
+        assert max(len(kept) for kept in (growth._here, growth._most, growth._first)) <= 200
         if number >= 99:
-            assert seen(growth, 1, 1, letter_id=str(number - 99)) == [2]
-        assert len(growth._twins) + len(growth._older_twins) <= 200
-    assert seen(growth, 1, 1, letter_id="5") == []
+            assert came(growth, 1, 1, letter_id=str(number - 49)) == [2]
+    assert came(growth, 1, 1, letter_id="5") == []
 
 
 @pytest.mark.parametrize(("copies", "remember"), [(0, 10), (4, 0)])

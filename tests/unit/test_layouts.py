@@ -285,31 +285,22 @@ def test_what_the_broker_can_compute_by_itself(
 
 
 # -- auto ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("more", "layout", "why"),
-    [
-        ({"in_consumer": True}, "native", "auto chose native"),
-        ({}, "return", "only our own consumer"),
-        ({"in_consumer": True, "version": "4.3.0"}, "return", "expected RabbitMQ 4.3.1 or later, got 4.3.0"),
-        ({"in_consumer": True, "version": "4.0.5"}, "return", "got 4.0.5"),
-        ({"in_consumer": True, "version": "3.10.8"}, "return", "got 3.10.8"),
-        ({"in_consumer": True, "schedule": TEN}, "return", "grow by the first one"),
-        ({"in_consumer": True, "schedule": NO_RETRIES}, "return", "at least one retry"),
-        ({"in_consumer": True, "queue_type": "classic"}, "return", "expected a quorum queue"),
-        ({"in_consumer": True, "more_levels_ms": [7]}, "return", "error rules"),
-    ],
-)
-def test_auto_chooses_and_says_why(more: dict[str, Any], layout: str, why: str) -> None:
-    found = planned("auto", **{"schedule": LINEAR, **more})
-    assert found.layout == layout
-    assert why in found.notes[0]
-
-
-def test_auto_goes_by_what_is_frozen_too() -> None:
-    there = topology(queues=[Queue(name="orders", type="quorum", arguments={"x-delivery-limit": 2})])
-    found = planned("auto", schedule=LINEAR, in_consumer=True, there=there)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("schedule", [LINEAR, TEN, NO_RETRIES])
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_auto_is_return_everywhere_and_says_why(version: str, schedule: Schedule, queue_type: str) -> None:
+    """Also where `native` could be: there a lost connection costs an attempt."""
+    found = planned("auto", version=version, schedule=schedule, queue_type=queue_type)
     assert found.layout == "return"
-    assert "x-delivery-limit" in found.notes[0]
+    assert (
+        found.topology
+        == planned("return", version=version, schedule=schedule, queue_type=queue_type).topology
+    )
+    assert "every lost connection" in found.notes[0]
+
+
+def test_native_says_its_price() -> None:
+    assert any("every lost connection" in note for note in planned("native", schedule=LINEAR).notes)
 
 
 # -- refusals -----------------------------------------------------------------------------------------------
@@ -530,7 +521,6 @@ backoffs = st.one_of(
     version=st.sampled_from(VERSIONS),
     backoff=backoffs,
     retries=st.integers(0, 12),
-    in_consumer=st.booleans(),
 )
 def test_whatever_is_asked_a_plan_is_closed(
     layout: str,
@@ -538,7 +528,6 @@ def test_whatever_is_asked_a_plan_is_closed(
     version: str,
     backoff: Fixed | Linear | Exponential,
     retries: int,
-    in_consumer: bool,
 ) -> None:
     schedule = compile_schedule(backoff, retries)
     try:
@@ -547,7 +536,6 @@ def test_whatever_is_asked_a_plan_is_closed(
             queue,
             schedule=schedule,
             version=version,
-            in_consumer=in_consumer,
             declare_queue=True,
         )
     except UsageError:

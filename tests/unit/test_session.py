@@ -433,6 +433,99 @@ async def test_what_would_be_the_same_in_a_minute_is_raised_at_once(error: Excep
     assert runs == 1
 
 
+# -- refused after it worked --------------------------------------------------------------------------------
+FORGIVING = Persistence(first_s=0.0, again_s=None, pause_s=0.02, pause_max_s=0.05, forgives=True)
+
+
+class Moody:
+    """A broker that refuses the login for as long as it is told to."""
+
+    def __init__(self, refusals: int, *, first: bool = False) -> None:
+        self.logins = 0
+        self._refusals = refusals
+        self._welcome = 0 if first else 1
+
+    async def script(self, peer: Peer) -> None:
+        self.logins += 1
+        if self._welcome < self.logins <= self._welcome + self._refusals:
+            await up_to_login(peer)
+            peer.say(0, oracle.closing(10, 50, 403, b"ACCESS_REFUSED"))
+            return
+        await peer.greet()
+        await peer.goodbye()
+
+
+async def lost_once(runs: list[Link], link: Link) -> str:
+    runs.append(link)
+    if len(runs) == 1:
+        raise ConnectionLost("cut")
+    return "done"
+
+
+async def test_a_login_that_is_refused_once_it_worked_is_tried_again_with_growing_pauses() -> None:
+    broker, events, runs = Moody(4), list[Event](), list[Link]()
+    async with serving(broker.script) as port:
+        said = await supervise(
+            [at(port)],
+            lambda link: lost_once(runs, link),
+            persistence=FORGIVING,
+            dice=lambda: 1.0,
+            on_event=events.append,
+        )
+    assert (said, len(runs), broker.logins) == ("done", 2, 6)
+    waits = [event for event in events if isinstance(event, Waiting)]
+    assert [type(wait.reason) for wait in waits] == [ConnectionLost, *[LoginRefused] * 4]
+    assert [wait.seconds for wait in waits] == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32])
+
+
+async def test_one_that_never_worked_or_does_not_forgive_is_told_at_once() -> None:
+    runs: list[Link] = []
+    never = Moody(1, first=True)
+    async with serving(never.script) as port:
+        with pytest.raises(LoginRefused):
+            await supervise([at(port)], lambda link: lost_once(runs, link), persistence=FORGIVING)
+    assert (never.logins, runs) == (1, [])
+    strict = Moody(1)
+    async with serving(strict.script) as port:
+        with pytest.raises(LoginRefused):
+            await supervise([at(port)], lambda link: lost_once(runs, link), persistence=QUICK)
+    assert strict.logins == 2
+
+
+async def test_it_may_have_worked_in_an_earlier_life() -> None:
+    broker = Moody(2, first=True)
+
+    async def work(_link: Link) -> str:
+        return "done"
+
+    async with serving(broker.script) as port:
+        assert await supervise([at(port)], work, persistence=FORGIVING, been_there=True) == "done"
+    assert broker.logins == 3
+
+
+async def test_a_host_that_refuses_does_not_hide_one_that_does_not() -> None:
+    moody, kind, runs = Moody(100), Moody(0), list[Link]()
+    async with serving(moody.script) as first, serving(kind.script) as second:
+        await supervise([at(first), at(second)], lambda link: lost_once(runs, link), persistence=FORGIVING)
+    assert [link.address.port for link in runs] == [first, second]
+
+
+async def test_a_link_that_is_aborted_answers_nobody_any_more() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await asyncio.sleep(60)
+
+    async with serving(script) as port:
+        link = Link(at(port), "test")
+        connection = await link.connection("consume")
+        opening = asyncio.create_task(connection.channel())
+        await asyncio.sleep(0)
+        link.abort(ConnectionLost("enough"))
+        with pytest.raises(ConnectionLost, match="enough"):
+            await opening
+        await link.close()
+
+
 async def test_the_patience_for_coming_back_begins_when_the_link_was_there() -> None:
     # A broker that is long in coming, and drops its first client while it starts: it was there, so the
     # patience is the one for a link that was there, and that began a moment ago.

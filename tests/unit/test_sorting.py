@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,9 @@ from deadletter.core import names, table
 from deadletter.core.backoff import Backoff, Exponential, Fixed
 from deadletter.core.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
 from deadletter.core.decide import Answer, Circumstances, Discard, Park, Retry
+from deadletter.core.descent import Descent
 from deadletter.core.envelope import Address, Deaths, Leg
+from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import PARKED, level_name
@@ -28,8 +30,10 @@ from deadletter.core.letter import Letter
 from deadletter.core.letter_view import view_letter
 from deadletter.core.message import Message, View, encode
 from deadletter.core.origin import Copied
+from deadletter.core.place import Place
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.table import Value
+from deadletter.core.topology import Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import JqUnavailable
 from deadletter.service import sorting
 from deadletter.service.addressing import Shape
@@ -84,12 +88,14 @@ class Desk:
         continuous: bool = True,
         dice: Callable[[], float] = lambda: 0.0,
         numbered_ms: tuple[int, ...] = (),
-        home_of: Callable[[str], str | None] = lambda _origin: None,
+        fanouts: Callable[[], Fanouts] = lambda: NO_FANOUTS,
         default: Policy | None = None,
         each: bool = False,
         old_broker: bool = False,
         guards: GuardSettings = NO_BREAKER,
         asker: Asker | None = None,
+        place: Callable[[], Place | None] = lambda: None,
+        look_afresh: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self.events: list[Event] = []
         self.now_s = 0.0
@@ -104,7 +110,9 @@ class Desk:
                 continuous=continuous,
                 keeps_client_deaths=old_broker,
                 numbered_ms=numbered_ms,
-                home_of=home_of,
+                fanouts=fanouts,
+                place=place,
+                look_afresh=look_afresh,
             ),
             keeper=self.gates,
             ways=self.ways,
@@ -433,6 +441,8 @@ def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
 TENANT: Final = replace(RETRIED, match=Match(headers=(HeaderMatch(header="tenant", value="gold-*"),)))
 COUNTED: Final = replace(RETRIED, count_by=NamedHeader(header="x-retry-count"))
 TWO_QUEUES: Final[Value] = [death("orders.dlq", "expired"), death("orders")]
+TWO_EXPIRED: Final[Value] = [death("orders.dlq", "expired"), death("orders", "expired")]
+NOT_OURS: Final[dict[str, Value]] = {names.ID: None, names.ORIGIN_QUEUE: None}
 
 
 @pytest.mark.parametrize(
@@ -447,9 +457,9 @@ TWO_QUEUES: Final[Value] = [death("orders.dlq", "expired"), death("orders")]
         (RETRIED, "x-death", [death()], [death(key="order.other")], {names.ID: None}),
         (RETRIED, "x-death", [death()], [death(reason="maxlen")], {}),
         (RETRIED, "x-first-death-queue", "orders", "orders.dlq",
-         {"x-death": TWO_QUEUES, "x-first-death-reason": "expired", names.ID: None}),
+         {"x-death": TWO_EXPIRED, "x-first-death-reason": "expired", **NOT_OURS}),
         (RETRIED, "x-first-death-reason", "expired", "rejected",
-         {"x-death": TWO_QUEUES, "x-first-death-queue": "orders.dlq", names.ID: None}),
+         {"x-death": TWO_EXPIRED, "x-first-death-queue": "orders.dlq", **NOT_OURS}),
         (RETRIED, names.DEATHS, TWO_QUEUES, [death()], {"x-death": TWO_QUEUES}),
     ],
 )  # fmt: skip
@@ -494,13 +504,14 @@ def test_the_error_of_one_letter_is_not_written_on_the_next() -> None:
 
 
 def test_when_the_shape_changes_what_was_remembered_is_forgotten() -> None:
-    homes: dict[str, str] = {}
-    desk = Desk(RETRIED, home_of=homes.get)
+    found = [NO_FANOUTS]
+    desk = Desk(RETRIED, fanouts=lambda: found[0])
     assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
-    homes["orders"] = "other.dlq"
+    found[0] = fanouts("billing.dlq", "orders.dlq", watched="orders.dlq", owner="billing")
     assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
     desk.sorter.forget()
-    assert fate_of(desk.decide(letter())).kind is Kind.PARKED
+    send, _ = stamped(desk.decide(letter()))
+    assert send.headers[names.HOME] == "1 orders.dlq"
 
 
 def test_only_so_many_kinds_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -514,19 +525,95 @@ def test_only_so_many_kinds_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # -- a fanout that copies ----------------------------------------------------------------------------------
+def fanouts(*dlqs: str, watched: str, owner: str, origin: str = "orders", **limits: Value) -> Fanouts:
+    """`origin` dies into these, of which the first may be limited; `owner` is another queue."""
+    shape = topology(
+        exchanges=(Exchange(name="dlx", type="fanout"),),
+        queues=(
+            Queue(name=origin, arguments={"x-dead-letter-exchange": "dlx"}),
+            Queue(name=owner),
+            Queue(name=dlqs[0], arguments={f"x-{name.replace('_', '-')}": v for name, v in limits.items()}),
+            *(Queue(name=name) for name in dlqs[1:]),
+        ),
+        bindings=tuple(Binding(source="dlx", destination=name) for name in dlqs),
+    )
+    return Fanouts(shape, frozenset({watched}))
+
+
+def elsewhere(**limits: Value) -> Fanouts:
+    """Letters that die in `shop` have their home in shop.dlq, and orders.dlq gets a copy."""
+    return fanouts("shop.dlq", "orders.dlq", watched="orders.dlq", owner="orders", origin="shop", **limits)
+
+
+def died_in_shop(attempt: int, mark: str | None = None, *, exchange: bytes = b"dlx") -> Letter:
+    headers: dict[str, Value] = {"x-death": [death("shop")]}
+    if attempt:
+        headers |= {names.ID: ID, names.ORIGIN_QUEUE: "shop", names.ATTEMPT: attempt}
+    if mark is not None:
+        headers[names.HOME] = mark
+    made = letter(headers)
+    return Letter(
+        source="orders.dlq",
+        message=made.message,
+        came_by=Address(exchange, b"order.new"),
+        redelivered=True,
+    )
+
+
 def test_a_copy_by_a_fanout_is_parked_and_the_finding_named() -> None:
-    desk = Desk(RETRIED, home_of={"orders": "billing.dlq"}.get)
-    send, _ = stamped(desk.decide(letter()))
+    desk = Desk(RETRIED, fanouts=elsewhere)
+    send, _ = stamped(desk.decide(died_in_shop(0)))
     assert fate_of(send).kind is Kind.PARKED
     assert send.headers[names.CAUSE] == "copied-by-fanout"
-    assert "'billing.dlq'" in str(send.headers[names.WHY])
+    assert "'shop.dlq'" in str(send.headers[names.WHY])
     (found,) = [event for event in desk.events if isinstance(event, FindingNamed)]
-    assert (found.rule, found.subject) == ("shared-dlx-fanout", "orders")
+    assert (found.rule, found.subject) == ("shared-dlx-fanout", "shop")
 
 
-def test_the_queue_that_is_its_home_sends_it_back() -> None:
-    desk = Desk(RETRIED, home_of={"orders": "orders.dlq"}.get)
-    assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
+@pytest.mark.parametrize("attempt", [1, 3], ids=["on its way", "at its end"])
+def test_a_later_copy_with_the_mark_is_dropped_and_counted(attempt: int) -> None:
+    verdict = Desk(RETRIED, fanouts=elsewhere).decide(died_in_shop(attempt, f"{attempt} shop.dlq"))
+    assert isinstance(verdict, Drop)
+    assert fate_of(verdict).kind is Kind.DROPPED
+    assert fate_of(verdict).cause == "copied-by-fanout"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "mark", "exchange", "limits"),
+    [
+        (1, None, b"dlx", {}),
+        (2, "1 shop.dlq", b"dlx", {}),
+        (1, "1 other.dlq", b"dlx", {}),
+        (0, "0 shop.dlq", b"dlx", {}),
+        (1, "1 shop.dlq", b"", {}),
+        (1, "1 shop.dlq", b"\xff", {}),
+        (1, "1 shop.dlq", b"dlx", {"max_length": 100}),
+        (1, "1 shop.dlq", b"dlx", {"message_ttl": 100}),
+        (1, "1 shop.dlq", b"dlx", {"expires": 100}),
+    ],
+    ids=["none", "of before", "another home", "never home", "published", "no text", "full", "ttl", "expires"],
+)
+def test_where_anything_is_missing_the_copy_is_kept(
+    attempt: int, mark: str | None, exchange: bytes, limits: dict[str, Value]
+) -> None:
+    desk = Desk(RETRIED, fanouts=lambda: elsewhere(**limits))
+    send, _ = stamped(desk.decide(died_in_shop(attempt, mark, exchange=exchange)))
+    assert send.headers[names.CAUSE] == "copied-by-fanout"
+
+
+def test_a_copy_says_nothing_of_its_origin_to_the_guards() -> None:
+    desk = Desk(RETRIED, fanouts=elsewhere, guards=replace(NO_BREAKER, copies=1))
+    for _ in range(10):
+        desk.decide(died_in_shop(1))
+    assert not desk.gates.states()
+
+
+@pytest.mark.parametrize("shape", [Shape.RETURN, Shape.SWEEP])
+def test_the_queue_that_is_its_home_sends_it_back_with_the_mark(shape: Shape) -> None:
+    found = fanouts("orders.dlq", "billing.dlq", watched="orders.dlq", owner="billing")
+    desk = Desk(RETRIED, fanouts=lambda: found, shape=shape)
+    send, _ = stamped(desk.decide(letter()))
+    assert send.headers[names.HOME] == "1 orders.dlq"
     assert not desk.events
 
 
@@ -558,6 +645,60 @@ def test_a_letter_without_a_death_is_parked_because_nobody_knows_its_origin() ->
     send, _ = stamped(Desk(RETRIED).decide(raw_letter(encode(View(headers={"a": 1})))))
     assert send.headers[names.CAUSE] == "origin-unknown"
     assert fate_of(send).kind is Kind.PARKED
+
+
+class Ground:
+    """A broker whose shape changes, and how often somebody looked."""
+
+    def __init__(self, *shapes: Topology) -> None:
+        self._shapes = [Descent(shape) for shape in shapes]
+        self.looks = 0
+
+    def place(self) -> Place:
+        return Place(queue="orders.dlq", ways=self._shapes[min(self.looks, len(self._shapes) - 1)])
+
+    async def look_afresh(self) -> bool:
+        self.looks += 1
+        return True
+
+
+DEAD_ENDS: Final = topology(queues=[Queue(name="orders"), Queue(name="orders.dlq")])
+LEADING: Final = topology(
+    queues=[
+        Queue(
+            name="orders",
+            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "orders.dlq"},
+        ),
+        Queue(name="orders.dlq"),
+    ]
+)
+
+
+async def test_an_origin_that_does_not_lead_here_is_parked_after_a_look_of_its_own() -> None:
+    shape = Ground(DEAD_ENDS)
+    desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
+    for looks in (1, 2):  # nothing is remembered of it
+        send, _ = stamped(await settled(desk.decide(letter(SOUND))))
+        assert (send.headers[names.CAUSE], shape.looks) == ("origin-unproven", looks)
+        assert names.ORIGIN_QUEUE not in send.headers
+        assert "orders" in str(send.headers[names.WHY])
+
+
+async def test_a_look_that_shows_the_way_is_enough() -> None:
+    shape = Ground(DEAD_ENDS, LEADING)
+    desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
+    assert fate_of(await settled(desk.decide(letter(SOUND)))).kind is Kind.DELAYED
+    assert fate_of(desk.decide(letter(SOUND))).kind is Kind.DELAYED
+    assert shape.looks == 1
+
+
+async def test_letters_that_came_by_another_exchange_are_not_taken_for_each_other() -> None:
+    shape = Ground(LEADING)
+    desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
+    assert fate_of(desk.decide(letter(SOUND))).kind is Kind.DELAYED
+    found = letter(SOUND)
+    found.came_by = Address(b"dlx", b"orders.dlq")
+    assert fate_of(await settled(desk.decide(found))).cause == "origin-unproven"
 
 
 def test_a_claim_that_nobody_confirms_is_parked() -> None:
@@ -630,8 +771,8 @@ def test_numbered_levels_take_the_key_of_the_letter_and_the_number_of_the_retry(
 # -- sweeps ------------------------------------------------------------------------------------------------
 def test_a_sweep_sends_straight_home_with_the_deaths_set_aside() -> None:
     desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
-    send = desk.decide(letter())
-    assert isinstance(send, Send)
+    send, own = stamped(desk.decide(letter()))
+    assert own == {names.RELEASED_AT: NOW_MS}
     assert (send.exchange, send.routing_key) == ("deadletter.return.orders", "order.new")
     assert (send.deaths, send.leg) == (Deaths.SET_ASIDE, Leg.HOME)
     assert send.headers[names.ATTEMPT] == 1
@@ -659,10 +800,8 @@ async def test_a_sweep_looks_for_a_way_it_does_not_know_and_parks_where_there_is
 
 async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parked() -> None:
     desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
-    first = desk.decide(letter())
-    assert isinstance(first, Send)
-    second = await settled(desk.sorter.again(letter(), first, Setback.UNROUTABLE, "unroutable"))
-    assert isinstance(second, Send)
+    first, _ = stamped(desk.decide(letter()))
+    second, _ = stamped(await settled(desk.sorter.again(letter(), first, Setback.UNROUTABLE, "unroutable")))
     assert second.headers == first.headers
     assert desk.ways.asked == [("orders", True)]
     third = await settled(desk.sorter.again(letter(), second, Setback.UNROUTABLE, "unroutable"))
@@ -671,8 +810,7 @@ async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parke
 
 def test_a_swept_letter_that_its_origin_refuses_is_left() -> None:
     desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
-    first = desk.decide(letter())
-    assert isinstance(first, Send)
+    first, _ = stamped(desk.decide(letter()))
     left = desk.sorter.again(letter(), first, Setback.REFUSED, "refused")
     assert isinstance(left, Leave)
     assert (fate_of(left).kind, fate_of(left).cause) == (Kind.LEFT, "full")

@@ -98,12 +98,16 @@ def test_where_a_fanout_gives_copies_one_queue_is_the_home_of_each_origin() -> N
         queue("bills.dlq"),
         fanout=("orders.dlq", "bills.dlq"),
     )
-    assert see(found, [ALL]).homes == {"orders": "orders.dlq", "bills": "bills.dlq", "other": "bills.dlq"}
+    assert see(found, [ALL]).fanouts.homes == {
+        "orders": "orders.dlq",
+        "bills": "bills.dlq",
+        "other": "bills.dlq",
+    }
 
 
 def test_a_copy_into_a_queue_nobody_watches_is_no_second_home() -> None:
     found = shape(queue("orders", "dlx"), queue("orders.dlq"), queue("audit"), fanout=("orders.dlq", "audit"))
-    assert see(found, [ALL]).homes == {}
+    assert see(found, [ALL]).fanouts.homes == {}
 
 
 def test_each_queue_with_its_own_way_has_no_need_of_one() -> None:
@@ -113,7 +117,7 @@ def test_each_queue_with_its_own_way_has_no_need_of_one() -> None:
         queue("orders.dlq"),
         queue("bills.dlq"),
     )
-    assert see(found, [ALL]).homes == {}
+    assert see(found, [ALL]).fanouts.homes == {}
 
 
 def test_two_keys_that_lead_to_two_queues_are_two_ways_and_not_two_copies() -> None:
@@ -126,7 +130,7 @@ def test_two_keys_that_lead_to_two_queues_are_two_ways_and_not_two_copies() -> N
             Binding(source="topics", destination="bills.dlq", routing_key="order.bill"),
         ),
     )
-    assert see(found, [ALL]).homes == {}
+    assert see(found, [ALL]).fanouts.homes == {}
 
 
 # -- what an origin can hold --------------------------------------------------------------------------------

@@ -21,7 +21,9 @@ from deadletter.broker.session import Link
 from deadletter.broker.verdict import Leave
 from deadletter.config.settings import Mode, Watch
 from deadletter.core.backoff import Exponential, Fixed
+from deadletter.core.guards.flow import FREE, Flow
 from deadletter.errors import ConnectionLost
+from deadletter.service.allowance import Allowance
 from deadletter.service.events import Event, LeaseChanged, SweepEnded, Trouble
 from deadletter.service.sweeps import Sweeper
 
@@ -64,6 +66,16 @@ class Broker:
             peer.say(channel, oracle.declare_ok(name, 0, 0))
 
 
+class Open:
+    """Gates that keep nothing."""
+
+    def allowance(self, _key: str) -> Allowance:
+        return Allowance(count=None)
+
+    def flow(self, _key: str) -> Flow:
+        return FREE
+
+
 class Clocked:
     """A sweeper of one watch on such a broker."""
 
@@ -77,6 +89,7 @@ class Clocked:
             DLQ,
             watch,
             lambda: Judging(decide=lambda _letter: Leave()),
+            gates=Open(),
             prefetch=10,
             emit=self._on_event,
             dice=lambda: 0.0,

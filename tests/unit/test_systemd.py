@@ -78,7 +78,7 @@ def test_trouble_is_a_status_of_one_line_and_letters_are_not_told(systemd: Syste
     notifier(Recovered(what="broker"))
     assert systemd.heard() == ["READY=1", "STATUS=ready"]
     (status,) = systemd.heard()
-    assert status.startswith("STATUS=ready; broker: refused READY=0xxx")
+    assert status.startswith("STATUS=ready; broker: refused\\nREADY=0xxx")
     assert len(status) == len("STATUS=") + 300
     assert systemd.heard() == ["STATUS=ready; broker works again"]
 

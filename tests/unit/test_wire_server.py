@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -145,6 +146,21 @@ async def test_heartbeats_go_both_ways_and_silence_ends_the_conversation() -> No
         deaf.resume_reading()
         await asyncio.sleep(0.3)
         assert not deaf.closed.done(), "the silence counts from when we listen again"
+
+
+async def test_what_lies_in_the_socket_when_we_were_away_ourselves_is_not_acted_on() -> None:
+    """A frozen process that wakes up: the broker has given its letters to others long ago."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet(heartbeat_s=1)
+        await asyncio.sleep(0.2)
+        peer.say(0, oracle.blocked(b"said while nobody listened"))
+        time.sleep(2.3)  # noqa: ASYNC251 -- the loop stands still: that is what is tested
+
+    async with talking(script, heartbeat_s=1) as connection:
+        error = await asyncio.wait_for(connection.closed, 6)
+        assert isinstance(error, HeartbeatMissed)
+        assert connection.blocked_reason is None
 
 
 async def test_without_heartbeats_none_are_sent_and_none_missed() -> None:

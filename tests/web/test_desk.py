@@ -12,6 +12,7 @@ from deadletter.desk.view import SweepAnswer, SweepState
 from deadletter.errors import Unreachable
 from deadletter.service.events import (
     BudgetSeen,
+    FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
@@ -81,6 +82,9 @@ async def test_status_is_what_the_facts_say(desk: Desk) -> None:
         GrowthFound(origin="x", letter_id="7", copies=9, why="fanout"),
         Trouble(what="store", why="postgresql://u:hunter2@db does not answer"),
         QueueGone(queue="deadletter.due"),
+        QueueSeen(queue="deadletter.held.x", watched=False, depth=12, consumers=0),
+        FindingNamed(rule="shared-dlx", subject="mended", why="fanout"),
+        FindingGone(rule="shared-dlx", subject="mended"),
     )
     answer = await desk.client.get("/api/status")
     assert answer.json() == {
@@ -112,6 +116,19 @@ async def test_status_is_what_the_facts_say(desk: Desk) -> None:
                 "last_sweep_at": NOON,
                 "last_sweep": "4 of 5 moved in 0.5 s (timer), 1 failed",
                 "next_sweep_at": None,
+                "held_by": "",
+            },
+            {
+                "queue": "deadletter.held.x",
+                "mode": "",
+                "depth": 12,
+                "consumers": 0,
+                "growth_per_s": 0.0,
+                "oldest_s": None,
+                "last_sweep_at": None,
+                "last_sweep": "",
+                "next_sweep_at": None,
+                "held_by": "breaker: all die",
             },
             {
                 "queue": "jobs.dead",
@@ -123,6 +140,7 @@ async def test_status_is_what_the_facts_say(desk: Desk) -> None:
                 "last_sweep_at": None,
                 "last_sweep": "",
                 "next_sweep_at": None,
+                "held_by": "",
             },
         ],
         "gates": [
@@ -133,6 +151,8 @@ async def test_status_is_what_the_facts_say(desk: Desk) -> None:
                 "state": "closed",
                 "why": "all die",
                 "since": NOON,
+                "held": 12,
+                "held_in": "deadletter.held.x",
             }
         ],
         "leases": [{"lease": "sweep:a.dlq", "held": True}],

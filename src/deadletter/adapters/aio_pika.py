@@ -29,6 +29,7 @@ from deadletter.adapters.reading import letter_of, view_from
 from deadletter.adapters.telling import not_taken, tell, tell_stuck
 from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
 from deadletter.broker.flights import Outcome
+from deadletter.consumer.callables import name_of, refuse_generators, seen_out
 from deadletter.consumer.events import Listener
 from deadletter.consumer.ground import Laid
 from deadletter.consumer.paths import Reject
@@ -51,6 +52,7 @@ class Retrying:
     """What `Queue.consume` takes."""
 
     def __init__(self, on_message: OnMessage, custodian: Custodian) -> None:
+        refuse_generators("on_message", on_message)
         self._on_message = on_message
         self._custodian = custodian
 
@@ -65,11 +67,16 @@ class Retrying:
         if await custodian.kept_back(view, message):
             return
         try:
-            await self._on_message(message)
-        except Exception as error:
-            if message.processed:  # the handler decided, and what it raised is its own affair
+            await seen_out(name_of(self._on_message), self._on_message(message))
+        except BaseException as error:
+            task = asyncio.current_task()
+            cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+            # The handler decided, and what it raised is its own affair; or we are to end.
+            if message.processed or cancelled:
                 raise
             await custodian.failed(view, message, error)
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                raise
             return
         if not message.processed:
             await message.ack()
@@ -111,7 +118,7 @@ class Custodian:
         await self._carry_out(ruling, message)
         return True
 
-    async def failed(self, view: View, message: AbstractIncomingMessage, error: Exception) -> None:
+    async def failed(self, view: View, message: AbstractIncomingMessage, error: BaseException) -> None:
         """A handler failed with this message, which is not settled yet."""
         await self._carry_out(self._judge.after(self._letter(view, message), error, _now_ms()), message)
 

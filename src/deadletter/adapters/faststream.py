@@ -16,6 +16,7 @@ what a StopConsume or SystemExit interrupted; `prepare` refuses these.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Protocol, Unpack
@@ -29,6 +30,7 @@ from faststream.rabbit.subscriber import RabbitSubscriber
 from deadletter.adapters.aio_pika import Custodian, view_of
 from deadletter.adapters.outbox import Outbox
 from deadletter.adapters.terms import Wishes, agree
+from deadletter.consumer.callables import refuse_unbegun
 from deadletter.consumer.events import Listener
 from deadletter.consumer.ground import Laid
 from deadletter.consumer.outcomes import Undecodable
@@ -118,7 +120,13 @@ class RetryMiddleware(BaseMiddleware[Any, Any]):
             await msg.decode()  # the handler's own decoding takes the same result
         except Exception as error:
             raise Undecodable(f"{type(error).__name__}: {error}") from error
-        return await call_next(msg)
+        returned = await call_next(msg)
+        if inspect.isawaitable(
+            returned
+        ):  # FastStream calls a plain wrapper and takes its coroutine for a reply
+            returned = await returned
+        refuse_unbegun("of FastStream", returned)
+        return returned
 
     async def after_processed(
         self,

@@ -71,7 +71,7 @@ class Judge:
         outcome = Aside(error=RuntimeError(why), why=why, cause=DIED_OF_IT)
         return self._aside(letter, self._paths.past(letter), outcome, now_ms)
 
-    def after(self, letter: Letter, error: Exception, now_ms: int) -> Ruling:
+    def after(self, letter: Letter, error: BaseException, now_ms: int) -> Ruling:
         """What the end of a handler means."""
         past = self._paths.past(letter)
         outcome = judged(self._terms.rules, error)

@@ -15,6 +15,7 @@ from deadletter.broker.verdict import Send
 from deadletter.consumer.details import slimmer
 from deadletter.core.envelope import Address, Route
 from deadletter.core.message import Message
+from deadletter.core.octets import as_bytes
 from deadletter.core.wrapping import wrap
 from deadletter.errors import MoveFailed
 
@@ -45,6 +46,7 @@ def pack(parcel: Parcel, *, run: str, number: int, user: str, frame_max_bytes: i
     wrapped = wrap(
         parcel.letter.message,
         source=parcel.letter.source,
+        came_by=parcel.letter.came_by,
         move=f"{run}-{number}",
         cause="unreadable",
         why=f"its headers do not fit into a frame of {frame_max_bytes} bytes; it failed with: {parcel.why}",
@@ -58,7 +60,7 @@ def _properties(parcel: Parcel, send: Send, *, run: str, number: int, user: str)
         run=run,
         source=parcel.letter.source,
         user=user,
-        target=Address(send.exchange.encode(), send.routing_key.encode()),
+        target=Address(send.exchange.encode(), as_bytes(send.routing_key)),
         deaths=send.deaths,
         leg=send.leg,
         anew=send.anew,

@@ -30,12 +30,14 @@ from deadletter.adapters.prepare import prepare_now
 from deadletter.adapters.reading import letter_of, view_from
 from deadletter.adapters.telling import not_taken, tell, tell_stuck
 from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
+from deadletter.consumer.callables import is_async, name_of, refuse_generators, refuse_unbegun
 from deadletter.consumer.events import Listener
 from deadletter.consumer.ground import Laid
 from deadletter.consumer.paths import Reject
 from deadletter.core.letter import Letter
 from deadletter.core.message import View
-from deadletter.errors import DeadletterError
+from deadletter.core.octets import as_bytes
+from deadletter.errors import DeadletterError, UsageError
 
 OnMessage: TypeAlias = Callable[[Any, Any, Any, bytes], object]
 FRAME_MAX_BYTES: Final = 131_072
@@ -66,6 +68,12 @@ class Retrying:
     """What `basic_consume` takes. One connection, so one thread, at a time."""
 
     def __init__(self, on_message: OnMessage, terms: Terms, listener: Listener | None) -> None:
+        refuse_generators("callback", on_message)
+        if is_async(on_message):
+            raise UsageError(
+                f"callback {name_of(on_message)}: expected a plain function, got an async one, which a "
+                "BlockingConnection never runs"
+            )
         self._on_message = on_message
         self._terms = terms
         self._judge = Judge(terms)
@@ -88,8 +96,10 @@ class Retrying:
                 return
         watched = _Watched(channel, tag)
         try:
-            self._on_message(watched, method, properties, body)
-        except Exception as error:
+            refuse_unbegun(name_of(self._on_message), self._on_message(watched, method, properties, body))
+        except (SystemExit, KeyboardInterrupt):
+            raise  # the process ends, and the broker puts the message back
+        except BaseException as error:
             if watched.settled:  # the callback decided, and what it raised is its own affair
                 raise
             letter = self._letter(view, method, body)
@@ -154,7 +164,7 @@ class Retrying:
         self._published += 1
         self._confirming(connection).basic_publish(
             exchange=packed.exchange,
-            routing_key=packed.routing_key,
+            routing_key=as_bytes(packed.routing_key),
             body=packed.message.body,
             properties=_AsBytes(packed),
             mandatory=True,

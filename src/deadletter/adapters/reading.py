@@ -16,6 +16,7 @@ from deadletter.core import message, table
 from deadletter.core.envelope import Address
 from deadletter.core.letter import Letter
 from deadletter.core.message import Message, View
+from deadletter.core.octets import as_bytes
 from deadletter.core.table import Value
 from deadletter.errors import MessageError
 
@@ -28,16 +29,20 @@ def letter_of(
     body: bytes,
     *,
     exchange: str,
-    routing_key: str,
+    routing_key: str | bytes,
     redelivered: bool,
     circling: bool,
 ) -> Letter:
-    """The letter that a framework delivered; `circling` when the broker sends it round by itself."""
+    """The letter that a framework delivered; `circling` when the broker sends it round by itself.
+
+    A key that is not UTF-8 comes as bytes from pika; aio-pika cannot take such a message at all.
+    """
+    key = routing_key if isinstance(routing_key, bytes) else as_bytes(routing_key)
     headers = None if not view.headers else {name: _kept(value) for name, value in view.headers.items()}
     return Letter(
         source=queue,
         message=Message(message.encode(replace(view, headers=headers)), body),
-        came_by=Address(exchange.encode(), routing_key.encode()),
+        came_by=Address(exchange.encode(), key),
         redelivered=redelivered,
         circling=circling,
     )

@@ -20,6 +20,7 @@ from deadletter.amqp import replies, requests
 from deadletter.amqp.deliveries import Consumer, Delivery, Returned
 from deadletter.amqp.frames import BODY, HEADER, METHOD, content_frames, content_header, method_frame
 from deadletter.core.message import Message
+from deadletter.core.shown import line
 from deadletter.core.table import Value
 from deadletter.errors import ChannelClosed, ConnectionLost, FrameError, WireError, channel_closed
 
@@ -143,7 +144,7 @@ class Channel:
                 self._send(requests.CLOSE_CHANNEL_OK)
                 if not self._said_goodbye:
                     self.connection.forget(self)
-                self._end(channel_closed(code, text))
+                self._end(channel_closed(code, line(text)))
             case replies.CloseChannelOk():
                 self.connection.forget(self)
                 self._resolve(reply)
@@ -294,14 +295,27 @@ class Channel:
     ) -> None:
         await self._ask(requests.unbind_queue(queue, exchange, routing_key, arguments), replies.Done)
 
-    async def delete_queue(self, queue: str) -> int:
-        return (await self._ask(requests.delete_queue(queue), replies.Counted)).message_count
+    async def bind_exchange(
+        self, target: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
+    ) -> None:
+        """What the exchange `source` would give to a queue that is bound so, it gives to `target`."""
+        await self._ask(requests.bind_exchange(target, source, routing_key, arguments), replies.Done)
+
+    async def unbind_exchange(
+        self, target: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
+    ) -> None:
+        await self._ask(requests.unbind_exchange(target, source, routing_key, arguments), replies.Done)
+
+    async def delete_queue(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """How many letters went with it. A quorum queue knows no conditions (540 closes the connection)."""
+        deletion = requests.delete_queue(queue, if_unused=if_unused, if_empty=if_empty)
+        return (await self._ask(deletion, replies.Counted)).message_count
 
     async def purge_queue(self, queue: str) -> int:
         return (await self._ask(requests.purge_queue(queue), replies.Counted)).message_count
 
-    async def delete_exchange(self, exchange: str) -> None:
-        await self._ask(requests.delete_exchange(exchange), replies.Done)
+    async def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
+        await self._ask(requests.delete_exchange(exchange, if_unused=if_unused), replies.Done)
 
     # -- taking ------------------------------------------------------------------------------------------
     async def qos(self, prefetch: int) -> None:

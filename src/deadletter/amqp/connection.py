@@ -10,7 +10,9 @@ looks at the flag, and stops its own source (`pause_reading` there) until `on_pr
 a slow broker fills the network's buffers, not ours.
 
 Heartbeats go both ways. Our own go out while nothing else does. The broker's silence for two intervals
-ends the conversation, except while it is we who do not listen.
+ends the conversation, except while it is we who do not listen. The same silence ends it when we were away
+ourselves (frozen, or stuck): the broker has given our letters to others, and what still lies in the socket
+must not be acted on.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from deadletter.amqp import replies, requests
 from deadletter.amqp.address import Address
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.frames import HEARTBEAT, HEARTBEAT_FRAME, METHOD, FrameReader, method_frame
+from deadletter.core.shown import line
 from deadletter.core.table import Value
 from deadletter.errors import (
     ChannelsExhausted,
@@ -114,7 +117,11 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
+        now = self._loop.time()
+        if self._silent_too_long(now):
+            self._miss()
+            return
+        self._heard_at = now
         channels = self._channels
         try:
             for kind, number, payload in self._reader.feed(data):
@@ -135,14 +142,14 @@ class Connection(asyncio.Protocol):
             raise FrameError(f"a frame of type {kind} on channel 0, where only methods belong")
         match replies.parse(payload):
             case replies.Blocked(reason):
-                self.blocked_reason = reason
+                self.blocked_reason = line(reason)
                 self._pressure_changed()
             case replies.Unblocked():
                 self.blocked_reason = None
                 self._pressure_changed()
             case replies.CloseConnection(code, text):
                 self._write_now(method_frame(0, requests.CLOSE_CONNECTION_OK))
-                self.abort(connection_closed(code, text))
+                self.abort(connection_closed(code, line(text)))
             case reply:
                 if self._replies.qsize() >= UNHEARD_MAX:
                     raise FrameError(f"the broker said {type(reply).__name__} that nobody asked for")
@@ -240,12 +247,18 @@ class Connection(asyncio.Protocol):
 
     def _tick(self) -> None:
         now = self._loop.time()
-        if self._reading and now - self._heard_at > 2 * self._heartbeat_s:
-            self.abort(HeartbeatMissed(f"nothing heard from {self.address} for {2 * self._heartbeat_s} s"))
+        if self._silent_too_long(now):
+            self._miss()
             return
         if self._writable and now - self._spoke_at >= self._heartbeat_s / 2:
             self._write_now(HEARTBEAT_FRAME)
         self._ticker = self._loop.call_later(self._heartbeat_s / 4, self._tick)
+
+    def _silent_too_long(self, now: float) -> bool:
+        return bool(self._heartbeat_s) and self._reading and now - self._heard_at > 2 * self._heartbeat_s
+
+    def _miss(self) -> None:
+        self.abort(HeartbeatMissed(f"nothing heard from {self.address} for {2 * self._heartbeat_s} s"))
 
     # -- channels ----------------------------------------------------------------------------------------
     async def channel(self) -> Channel:

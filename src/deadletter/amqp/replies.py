@@ -327,6 +327,8 @@ _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
     CLOSE_CHANNEL_OK: _empty(CloseChannelOk),
     _key(40, 11): _done,
     _key(40, 21): _done,
+    _key(40, 31): _done,
+    _key(40, 51): _done,
     _key(50, 11): _declare_queue_ok,
     _key(50, 21): _done,
     _key(50, 31): _counted,

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final
 
 from deadletter.core import table
+from deadletter.core.octets import as_bytes
 from deadletter.core.table import Value
 from deadletter.errors import UsageError
 
@@ -22,7 +23,10 @@ _NO_ARGUMENTS: Final[Mapping[str, Value]] = {}
 
 def short(text: str) -> bytes:
     """A short string: at most 255 bytes."""
-    raw = text.encode()
+    return _short(text.encode(), text)
+
+
+def _short(raw: bytes, text: str) -> bytes:
     if len(raw) > 255:
         raise UsageError(f"a name on a broker has at most 255 bytes; this one has {len(raw)}: {text[:60]!r}…")
     return bytes((len(raw),)) + raw
@@ -98,6 +102,20 @@ def delete_exchange(exchange: str, *, if_unused: bool = False) -> bytes:
     return _method(40, 20, _RESERVED, short(exchange), _bits(if_unused, False))
 
 
+def bind_exchange(
+    destination: str, source: str, routing_key: str, arguments: Mapping[str, Value] = _NO_ARGUMENTS
+) -> bytes:
+    names = short(destination), short(source), short(routing_key)
+    return _method(40, 30, _RESERVED, *names, b"\0", _table(arguments))
+
+
+def unbind_exchange(
+    destination: str, source: str, routing_key: str, arguments: Mapping[str, Value] = _NO_ARGUMENTS
+) -> bytes:
+    names = short(destination), short(source), short(routing_key)
+    return _method(40, 40, _RESERVED, *names, b"\0", _table(arguments))
+
+
 def declare_queue(
     queue: str,
     *,
@@ -149,7 +167,9 @@ def cancel(tag: str) -> bytes:
 
 
 def publish(exchange: str, routing_key: str, *, mandatory: bool) -> bytes:
-    return _method(60, 40, _RESERVED, short(exchange), short(routing_key), _bits(mandatory, False))
+    # Of all names a message's key alone may be any bytes; on another the broker closes the connection.
+    key = _short(as_bytes(routing_key), routing_key)
+    return _method(60, 40, _RESERVED, short(exchange), key, _bits(mandatory, False))
 
 
 def get(queue: str) -> bytes:

@@ -9,7 +9,8 @@ runs passages until the bounds are reached, over lost connections and broker res
 When the broker ends the publishing side because of what we published (a frame it does not accept, an
 exchange that is not there), one of the letters under way is to blame and nobody knows which. The next
 passage sends them one at a time; the one that fails alone is left in its source and said so. One letter
-never takes its neighbours.
+never takes its neighbours. It is not left for good: what was refused may be a right that is back in a minute
+(`refusals`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from typing import Final, TypeAlias
 from deadletter.amqp.address import Address
 from deadletter.broker import session
 from deadletter.broker.judge import Judging
+from deadletter.broker.limits import Limits, by_default
 from deadletter.broker.passage import Passage
+from deadletter.broker.refusals import Refusals
 from deadletter.broker.session import Connected, Link, Persistence, Waiting
 from deadletter.broker.verdict import Ended, Failure, Leave, Send, Terms, Verdict
 from deadletter.core.envelope import Deaths
 from deadletter.core.letter import Letter
+from deadletter.core.looking import Deliveries
 from deadletter.errors import (
     ChannelClosed,
     ClosedByBroker,
@@ -103,6 +107,14 @@ class Tally:
     failed: int = 0
     dropped: int = 0
     """Thrown away, because the decision said so."""
+    renewed: int = 0
+    """Of those that stayed: published to their queue anew, because giving them back might destroy them."""
+    sheltered: Mapping[str, int] = field(default_factory=dict)
+    """Of those: put into `deadletter.parked`, because their own queue did not take them; why."""
+    endangered: Mapping[str, int] = field(default_factory=dict)
+    """Of those: given back all the same, because nothing took them; the broker may have destroyed them."""
+    deliveries: Deliveries | None = None
+    """How the source counts deliveries, as far as it was known; None when there was nothing to take."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     examples: Sequence[Failure] = ()
     maybe_twice: int = 0
@@ -129,6 +141,7 @@ class Courier:
         bounds: Bounds = Bounds(),  # noqa: B008 -- frozen
         terms: Terms = Terms(),  # noqa: B008 -- frozen
         persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
+        limits: Limits = by_default,
         on_event: Callable[[Event], None] = _ignore,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         dice: Callable[[], float] = random.random,
@@ -140,15 +153,19 @@ class Courier:
         self._bounds = bounds
         self._terms = terms
         self._persistence = persistence
+        self._limits = limits
         self._on_event = on_event
         self._dice = dice
         self._passage: Passage | None = None
         self._stopped = False
         self._total: int | None = None
-        self._acked = self._moved = self._published = self._dropped = 0
+        self._acked = self._moved = self._published = self._dropped = self._renewed = 0
+        self._sheltered = Counter[str]()
+        self._endangered = Counter[str]()
+        self._deliveries: Deliveries | None = None
         self._maybe_twice = 0
         self._links = 0
-        self._refused: dict[str, str] = {}
+        self._refusals = Refusals()
         self._one_by_one = 0
         self._missing = 0
         self._blocked: str | None = None
@@ -182,9 +199,17 @@ class Courier:
     def _begin(self) -> float:
         started = asyncio.get_running_loop().time()
         self._missing = 0
+        self._refusals.begin(started)
         if self._bounds.seconds is not None:
             self._deadline = started + self._bounds.seconds
         return started
+
+    def _until(self) -> float | None:
+        """When the next passage ends. One that would go on for ever ends when a refused letter, which it has
+        in hand, may be tried again."""
+        now = asyncio.get_running_loop().time()
+        again_at = None if self._bounds.depth_at_start else self._refusals.again_at(now)
+        return min((at for at in (self._deadline, again_at) if at is not None), default=None)
 
     def _tally(self, ended: Ended, started: float) -> Tally:
         last = self._passage
@@ -196,6 +221,10 @@ class Courier:
             left=0 if last is None else last.judge.left,
             failed=failed.total(),
             dropped=self._dropped,
+            renewed=self._renewed,
+            sheltered=dict(self._sheltered.most_common()),
+            endangered=dict(self._endangered.most_common()),
+            deliveries=self._deliveries,
             reasons=dict(failed.most_common()),
             examples=() if last is None else tuple(last.judge.examples),
             maybe_twice=self._maybe_twice,
@@ -218,6 +247,7 @@ class Courier:
             giving = await link.connection("publish")
             # With EXTERNAL the certificate names the user and we do not know the name.
             user = link.address.user if link.address.mechanism == "PLAIN" else ""
+            self._deliveries = await self._limits(link, self._source)
             passage = Passage(
                 taking=taking,
                 giving=giving,
@@ -227,10 +257,11 @@ class Courier:
                 user=user,
                 budget=remaining,
                 terms=self._terms,
+                deliveries=self._deliveries,
                 number_from=self._published,
                 one_by_one=self._one_by_one,
-                refused=self._refused,
-                deadline=self._deadline,
+                refused=self._refusals.now(asyncio.get_running_loop().time()),
+                deadline=self._until(),
                 on_tick=self._tick,
             )
             self._passage = passage
@@ -278,13 +309,17 @@ class Courier:
 
     def _account(self, passage: Passage) -> None:
         self._acked += passage.acked
-        self._moved += passage.moved
+        self._moved += passage.judge.moved
         self._dropped += passage.judge.dropped
         self._published += passage.published
+        rescue = passage.rescue
+        self._renewed += rescue.renewed
+        self._sheltered += rescue.sheltered
+        self._endangered += rescue.lost_hope
         # Confirmed but not acked, or under way when the line went dead: the copy may be there, and the
         # letter is back in its source.
-        settled = passage.moved + passage.judge.dropped
-        self._maybe_twice += settled - passage.acked + len(passage.suspects) + passage.under_way
+        settled = passage.judge.moved + passage.judge.dropped + rescue.renewed + rescue.sheltered.total()
+        self._maybe_twice += settled - passage.acked + len(passage.suspects) + passage.in_doubt
         if passage.lost_source:
             # The last acks may have been lost with the line.
             self._maybe_twice += min(passage.acked, self._terms.prefetch)
@@ -303,10 +338,11 @@ class Courier:
         if len(suspects) > 1:
             self._one_by_one = len(suspects)
             return
-        self._refused[suspects[0]] = f"the broker does not accept it: {error.code} {error.text}"
-        if len(self._refused) > CULPRITS_MAX:
+        why = f"the broker does not accept it: {error.code} {error.text}"
+        self._refusals.add(suspects[0], why, asyncio.get_running_loop().time())
+        if self._refusals.fresh > CULPRITS_MAX:
             raise MoveFailed(
-                f"the broker refused {len(self._refused)} letters one after the other, the last with "
+                f"the broker refused {self._refusals.fresh} letters one after the other, the last with "
                 f"{error.code} {error.text}; nothing was lost, all of them are still in {self._source!r}"
             ) from error
 
@@ -318,7 +354,7 @@ class Courier:
             self._shown_at = now
             self._on_event(
                 Progress(
-                    moved=self._moved + passage.moved,
+                    moved=self._moved + passage.judge.moved,
                     left=passage.judge.left,
                     failed=passage.judge.failed.total(),
                     total=self._total,

@@ -15,12 +15,17 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.receipts import Receipts
 from deadletter.broker.verdict import Terms
+from deadletter.core.looking import Deliveries
 from deadletter.errors import ConsumerCancelled, NotFound, WireError
 
 SCOUT: Final = 64
-"""How many letters the first intake holds."""
+"""How many letters the first intake holds where no limit is known."""
+FEW: Final = 16
+"""How many the second one holds where there is a limit: the first takes one, and looks at its count."""
+CALM_AFTER: Final = 20
+"""So many letters are taken singly once one came that a crash of ours would destroy."""
 CAUTION_COUNT: Final = 10
-"""From this delivery count on few letters are held; RabbitMQ 4 destroys at 20 by default."""
+"""From this delivery count on few letters are held, where no limit is known."""
 CAUTION_PREFETCH: Final = 20
 HELD_MAX: Final = 100
 """An intake that holds this many letters back retires: a broker searches all unacked letters of a channel
@@ -30,13 +35,14 @@ ROOM: Final = 300
 HELD_MAX_LATE: Final = 5000
 """The same once many intakes hold letters back, so that millions do not need more channels than there are."""
 MANY: Final = 1000
+MANY_CAREFUL: Final = 100
 BUNCH: Final = 100
 """How many letters that are confirmed behind a held one are acked together, singly but in one go."""
 PREFETCH_MAX: Final = 65535
-LINGER_S: Final = 0.3
-"""How long a channel stays open after single acks. A quorum queue applies acks in batches of its own; those
-it has not passed on when the channel closes are forgotten, and the letters come back although they were
-acked (seen on 3.10: 40 of 2,571). Nothing in AMQP tells when they are through."""
+LINGER_S: Final = 1.0
+"""How long a channel stays open after acks, at most, in the middle of a passage, where nobody waits for it. A
+quorum queue applies acks in its own time; those it has not applied when the channel closes are forgotten, and
+the letters come back although they were acked. `intakes` knows a sign that they are applied."""
 QUIET_S: Final = 0.05
 LATE_S: Final = 2.0
 """How long letters are waited for that a queue has and does not send."""
@@ -45,6 +51,8 @@ BACK_PAUSE_S: Final = 0.05
 HOLDING_S: Final = 5
 """With a rate, no more letters are held than go in this time: a broker takes a letter back that is held
 for long (half an hour by default), and what is held nobody else can work on."""
+HOLDING_LIMITED_S: Final = 0.1
+"""The same where a crash of ours may destroy letters."""
 
 
 class Window(NamedTuple):
@@ -59,23 +67,45 @@ class Window(NamedTuple):
     """Whether acks reach the queue together, by transaction."""
 
 
-def window(terms: Terms, *, one_by_one: int, last: Intake | None, holding: int) -> Window:
+def window(
+    terms: Terms, deliveries: Deliveries, *, one_by_one: int, last: Intake | None, holding: int
+) -> Window:
     """The window of the next intake after `last`. `one_by_one` letters are still to be taken singly;
     `holding` intakes have retired and hold letters back."""
     most = terms.prefetch
     if terms.rate_per_s is not None:
-        most = min(most, max(1, int(terms.rate_per_s * HOLDING_S)))
+        hold_s = HOLDING_LIMITED_S if deliveries.strikes else HOLDING_S
+        most = min(most, max(1, int(terms.rate_per_s * hold_s)))
     if one_by_one > 0:
         return Window(1, one_by_one)
+    if deliveries.strikes and (careful := _careful(deliveries, most, last, holding)) is not None:
+        return careful
     if last is None:
         return Window(min(SCOUT, most), min(SCOUT, most))
-    if last.highest_count >= CAUTION_COUNT:
+    if last.highest_count >= CAUTION_COUNT and not deliveries.known:
         return Window(min(CAUTION_PREFETCH, most), 10 * CAUTION_PREFETCH)
     if last.receipts.held:
         # Letters are being left: what is held must not use up the room for those that go.
         held_max = HELD_MAX if holding < MANY else HELD_MAX_LATE
+        if deliveries.strikes and terms.rate_per_s is not None:
+            held_max = min(held_max, 1 + holding // 4)  # else they would fill the room before their turn
         return Window(min(min(ROOM, 2 * most) + held_max, PREFETCH_MAX), None, held_max, together=True)
     return Window(most, None)
+
+
+def _careful(deliveries: Deliveries, most: int, last: Intake | None, holding: int) -> Window | None:
+    """Where a crash of ours may destroy letters: one first, then few; one at a time while it would.
+
+    With very many intakes the few become more: there are not as many channels as letters.
+    """
+    few = FEW * (1 + holding // MANY_CAREFUL)
+    if last is None:
+        return Window(1, 1)
+    if last.alarmed:
+        return Window(1, CALM_AFTER)
+    if deliveries.must_renew(last.highest_count):
+        return Window(min(CAUTION_PREFETCH, most), 10 * CAUTION_PREFETCH)
+    return Window(min(few, most), few) if last.prefetch == 1 < most else None
 
 
 class Intake:
@@ -85,11 +115,12 @@ class Intake:
         "_budget",
         "_consumer",
         "_most_acks",
-        "_quiet_at",
         "_source",
+        "alarmed",
         "channel",
         "highest_count",
         "prefetch",
+        "quiet_at",
         "receipts",
         "shape",
     )
@@ -100,13 +131,15 @@ class Intake:
         self.receipts: Receipts = Receipts(patience=max(1, min(BUNCH, shape.prefetch // 4)))
         self.highest_count: int = 0
         """The highest delivery count among the letters it saw."""
+        self.alarmed: bool = False
+        """Whether a letter came that a crash of ours would destroy."""
         self.shape: Window = shape
         self._source = ""
         self._budget: int | None = None
         self._most_acks: int | None = None
         self._consumer: str | None = None
-        self._quiet_at = 0.0
-        """When the single acks of this channel will be through."""
+        self.quiet_at: float = 0.0
+        """When the acks of this channel are certainly through."""
 
     @classmethod
     async def open(
@@ -124,6 +157,9 @@ class Intake:
         self, source: str, on_delivery: Callable[[Intake, Delivery], None], *, budget: int | None
     ) -> None:
         """Take letters, at most `budget` of them."""
+        if self.singly and self.shape.turn_at is not None:
+            # Not one more: it would be a second in hand, beside the successor's.
+            budget = self.shape.turn_at if budget is None else min(budget, self.shape.turn_at)
         self._source, self._budget = source, budget
         if budget is not None:
             if budget < self.prefetch:
@@ -142,8 +178,15 @@ class Intake:
         """Whether another intake should continue."""
         if self.shape.turn_at is not None and self.receipts.seen >= self.shape.turn_at:
             return True
+        if self.alarmed and self.prefetch > 1:
+            return True
         # At most half the window: the other half must be enough to keep letters coming.
         return self.receipts.held >= max(1, min(self.shape.held_max, self.prefetch // 2))
+
+    @property
+    def singly(self) -> bool:
+        """Whether letters are taken one at a time: the next one comes when this one is settled."""
+        return self.shape.prefetch == 1
 
     @property
     def spent(self) -> bool:
@@ -199,24 +242,26 @@ class Intake:
             self.channel.ack(tag, multiple=multiple)
         if acks and self.shape.together:
             self.channel.commit()
-        if len(acks) > 1:
-            self._quiet_at = asyncio.get_running_loop().time() + LINGER_S
+        if acks:
+            self.quiet_at = asyncio.get_running_loop().time() + LINGER_S
         return self.receipts.acked - before
 
     @property
     def finished(self) -> bool:
-        """Whether it may be closed without a wait: nothing is held, and every ack is through."""
-        return not self.receipts.unacked and asyncio.get_running_loop().time() >= self._quiet_at
+        """Whether nothing is in hand and no more will come."""
+        return self.retired and not self.receipts.unacked
 
-    async def close(self) -> None:
-        """Give back what is not acked, in one word, which costs less than hanging up; then close."""
+    def return_all(self) -> None:
+        """Give back what is not acked, in one word, which costs less than hanging up."""
         self.channel.on_closed = _ignore
-        if self.channel.error is None and (wait_s := self._quiet_at - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(wait_s)
         if self.channel.error is None and self.receipts.unacked:
             self.channel.nack(0, multiple=True, requeue=True)
             if self.shape.together:
                 self.channel.commit()
+
+    async def close(self) -> None:
+        """Nothing is unacked any more, or the channel is lost anyway."""
+        self.channel.on_closed = _ignore
         await self.channel.close()
 
 

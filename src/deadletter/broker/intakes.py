@@ -1,8 +1,9 @@
 """The intakes of one passage: they follow each other, one takes at a time, and all hold until the end.
 
-The first one is a scout that takes few letters and looks at their delivery counts: if we should crash, every
-letter we hold pays with a delivery, and a queue with a delivery limit throws it away when it has none left.
-So where counts are high only few are held at a time. Later intakes take the full window.
+If we should crash, every letter we hold pays with a delivery, and a queue with a delivery limit throws it
+away when it has none left. So where there is a limit the first intake takes one letter and looks at its
+count, the second one few, and where a count is as high as the limit letters are taken one at a time. Later
+intakes take the full window.
 
 While letters are left, an intake retires after a few hundred of them (`intake` says why), so hundreds may
 follow each other. Its successor is made ready while it still takes, and begins before it ends: nothing waits
@@ -15,14 +16,20 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from deadletter.amqp.channel import Delivery
+from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.intake import Intake, Window, window
 from deadletter.broker.verdict import Terms
 from deadletter.core import message, names, table
-from deadletter.errors import MessageError, WireError
+from deadletter.core.looking import Deliveries
+from deadletter.errors import MessageError, NotFound, WireError
 
 MANY_TO_CLOSE: Final = 20
+TAKEN_S: Final = 2.0
+TAKEN_PAUSE_S: Final = 0.005
+"""How long, at most, a queue is waited for to take what it was told last, and how often it is asked."""
+ASK_PAUSE_S: Final = 0.05
+"""The same while nobody waits for the answer."""
 DELIVERY_COUNTS: Final = frozenset(name.encode() for name in names.DELIVERY_COUNTS)
 
 
@@ -35,6 +42,7 @@ class Intakes:
         source: str,
         *,
         terms: Terms,
+        deliveries: Deliveries,
         budget: int | None,
         one_by_one: int,
         seen: Callable[[], int],
@@ -44,6 +52,7 @@ class Intakes:
         self._taking = taking
         self._source = source
         self._terms = terms
+        self._deliveries = deliveries
         self._budget = budget
         self._one_by_one = one_by_one
         self._seen = seen
@@ -55,6 +64,9 @@ class Intakes:
         """Retired, everything settled, letters held back until the end."""
         self._next: asyncio.Task[Intake] | None = None
         """The successor, not taking yet."""
+        self._strangers = 0
+        """How many consumers of others the queue has, as far as we know."""
+        self._asked_at = 0.0
 
     @property
     def present(self) -> Intake:
@@ -62,6 +74,9 @@ class Intakes:
 
     async def begin(self) -> None:
         """The first one."""
+        channel = await self._taking.channel()
+        self._strangers = await self._consumers(channel)
+        await channel.close()
         await self._start(await self._prepare(None), self._left_over())
 
     async def turn(self, *, calm: bool) -> None:
@@ -72,6 +87,8 @@ class Intakes:
         present = self.present
         if present.retired:
             pass  # the budget is spent; to replace it again would freeze its acks for good
+        elif present.singly and present.receipts.unsettled:
+            pass  # one at a time: it is in hand
         elif (present.done or self._runs_short(present)) and calm:
             self._taking.resume_reading()  # else the broker's answers would not be heard
             await self._replace(present)
@@ -79,8 +96,9 @@ class Intakes:
             self._next = asyncio.create_task(self._prepare(present))
         for earlier in self._row[:-1]:
             if earlier.finished:
-                self._row.remove(earlier)
-                await earlier.close()
+                if await self._is_through(earlier):
+                    self._row.remove(earlier)
+                    await earlier.close()
             elif earlier.receipts.seal():
                 self._row.remove(earlier)
                 self._holding.append(earlier)
@@ -95,8 +113,19 @@ class Intakes:
     async def retire(self) -> None:
         """Take no more."""
         self._taking.resume_reading()  # else the broker's answer would not be heard
+        if self._row and not self.present.retired and self.present.channel.error is None:
+            try:
+                await self._count_strangers()
+            except NotFound:
+                return  # the queue was deleted, and our consumers with it
         for intake in self._row:
             await intake.retire()
+
+    async def _count_strangers(self) -> None:
+        most = await self._consumers(self.present.channel) - self._ours
+        least = most - sum(intake.finished for intake in self._row[:-1])
+        if not least <= self._strangers <= most:
+            self._strangers = least  # others came or went; too low a number only makes us wait
 
     @property
     def ripe(self) -> bool:
@@ -116,12 +145,63 @@ class Intakes:
         every = [*self._holding, *self._row]
         held = sum(intake.receipts.unacked for intake in every)
         if len(every) > MANY_TO_CLOSE:
-            first = every.pop(0)
-            await first.close()
+            first = every[0]
+            first.return_all()
             if first.receipts.unacked and await self._is_classic():
                 every.reverse()
+                every.pop()
+            else:
+                every.pop(0)
+            await first.close()
+        for intake in every:
+            intake.return_all()
+        await self._taken()
         await asyncio.gather(*(intake.close() for intake in every))
         return held
+
+    async def _taken(self) -> None:
+        """Until the queue has taken the last acks and nacks.
+
+        A quorum queue applies them in its own time, and a channel that closes overtakes them: then letters
+        come back that were acked, and a nack that was free costs a delivery. Nothing answers an ack. But a
+        quorum queue goes on counting a consumer that was cancelled until the last of its letters is settled,
+        and tells how many it counts. Where others come and go that number may never be reached, so this is
+        not waited for without end.
+        """
+        if self._taking.closed.done():
+            return
+        channel = await self._taking.channel()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TAKEN_S
+        try:
+            while loop.time() < until:
+                if await self._consumers(channel) <= self._strangers:
+                    break
+                await asyncio.sleep(TAKEN_PAUSE_S)
+        except NotFound:
+            return  # the queue was deleted, and everything with it
+        await channel.close()
+
+    async def _is_through(self, earlier: Intake) -> bool:
+        """The same about one that has retired and has nothing in hand, while others go on."""
+        now = asyncio.get_running_loop().time()
+        if now >= earlier.quiet_at:
+            return True
+        if now - self._asked_at < ASK_PAUSE_S:
+            return False
+        self._asked_at = now
+        return await self._consumers(self.present.channel) <= self._strangers + self._ours
+
+    @property
+    def _ours(self) -> int:
+        """How many consumers of ours the queue counts for certain: those with letters in hand, and the one
+        that takes."""
+        return sum(
+            bool(intake.receipts.unacked) or not intake.retired for intake in (*self._holding, *self._row)
+        )
+
+    async def _consumers(self, channel: Channel) -> int:
+        return (await channel.declare_queue(self._source, passive=True)).consumer_count
 
     async def _dismiss(self) -> None:
         """The successor will not be needed."""
@@ -159,7 +239,7 @@ class Intakes:
 
     def _window(self, last: Intake | None) -> Window:
         singly = self._one_by_one - self._seen()
-        return window(self._terms, one_by_one=singly, last=last, holding=len(self._holding))
+        return window(self._terms, self._deliveries, one_by_one=singly, last=last, holding=len(self._holding))
 
     async def _prepare(self, last: Intake | None) -> Intake:
         return await Intake.open(self._taking, shape=self._window(last), on_lost=self._on_lost)

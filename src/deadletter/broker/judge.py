@@ -3,7 +3,8 @@
 The decision is asked once per letter. It may say `Later` (it has to ask somebody); the letter then waits,
 unacked, and is given back if the passage ends first. A letter that did not reach its new home, because no
 queue took it, because the broker refused it, or because it cannot travel as it is, may get a second thought
-(`again`); without one, or after `TRIES_MAX`, it stays in its source and is reported.
+(`again`); without one, or after `TRIES_MAX`, it stays in its source and is reported. How it stays, so that
+staying does not destroy it: `rescue`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from deadletter.amqp.channel import Delivery
 from deadletter.broker.flights import Outcome
 from deadletter.broker.intake import Intake
 from deadletter.broker.outlet import Cargo, Outlet, id_of
+from deadletter.broker.rescue import Rescue
 from deadletter.broker.verdict import Drop, Failure, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
 from deadletter.core.envelope import Address
 from deadletter.core.letter import Letter
@@ -63,6 +65,7 @@ class Judge:
         *,
         source: str,
         refused: Mapping[str, str],
+        rescue: Rescue,
         active: Callable[[], bool],
     ) -> None:
         self.moved: int = 0
@@ -76,18 +79,20 @@ class Judge:
         self._judging = judging
         self._source = source
         self._refused = refused
+        self._rescue = rescue
         self._active = active
         self._keep = judging.again is not None
 
     def consider(self, intake: Intake, delivery: Delivery) -> None:
         """Decide about a letter that came, and do it."""
+        if self._rescue.renewed and self._rescue.returns(delivery):
+            self._stay(intake, delivery)  # it was counted when it came the first time
+            return
         letter = self._letter(delivery)
         try:
-            if delivery.redelivered:
-                intake.highest_count = max(intake.highest_count, letter.delivery_count)
-                if self._refused and (why := self._refused.get(letter.id)) is not None:
-                    self._hold(intake, delivery, why)
-                    return
+            if self._refused and (why := self._refused.get(letter.id)) is not None:
+                self._hold(intake, delivery, why)
+                return
             verdict = self._judging.decide(letter)
         except Exception as error:  # noqa: BLE001 -- one letter must not take its neighbours; it is reported
             self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
@@ -96,11 +101,13 @@ class Judge:
 
     def landed(self, cargoes: list[tuple[Cargo, Outcome]]) -> None:
         """The broker answered these publishes."""
-        on_fate = self._judging.on_fate
+        on_fate, rescue = self._judging.on_fate, self._rescue
         for cargo, outcome in cargoes:
             match outcome:
                 case Outcome.SAFE:
                     cargo.intake.receipts.confirm(cargo.tag)
+                    if rescue.at_risk and rescue.landed(cargo):
+                        continue
                     self.moved += 1
                     on_fate(cargo.verdict.fate)
                 case Outcome.UNROUTABLE:
@@ -127,11 +134,12 @@ class Judge:
                 self._send(intake, delivery, letter, verdict, b"", tries)
             case Leave():
                 self.left += 1
-                intake.receipts.hold(delivery.tag)
+                self._stay(intake, delivery)
                 self._judging.on_fate(verdict.fate)
             case Drop():
                 self.dropped += 1
                 intake.receipts.confirm(delivery.tag)
+                self._rescue.at_risk.pop((intake, delivery.tag), None)
                 self._judging.on_fate(verdict.fate)
             case Wrap():
                 self.outlet.send_wrapped(intake, delivery, verdict, tries=tries)
@@ -168,8 +176,14 @@ class Judge:
         self._act(intake, delivery, letter, future.result(), tries)
 
     def _think_again(self, cargo: Cargo, setback: Setback) -> None:
+        if self._rescue.at_risk and self._rescue.refused(cargo, setback):
+            return
         if cargo.delivery is None:
-            cargo.intake.receipts.hold(cargo.tag)
+            at_risk = self._rescue.at_risk.get((cargo.intake, cargo.tag))
+            if at_risk is None:
+                cargo.intake.receipts.hold(cargo.tag)
+            else:
+                self._stay(cargo.intake, at_risk)
             self._note(id_of(Message(cargo.properties, b""), self._source), setback.value)
             return
         letter = self._letter(cargo.delivery)
@@ -198,8 +212,12 @@ class Judge:
             return
         self._act(intake, delivery, letter, other, tries + 1)
 
+    def _stay(self, intake: Intake, delivery: Delivery) -> None:
+        assert self.outlet is not None
+        self._rescue.stay(intake, delivery, self.outlet)
+
     def _hold(self, intake: Intake, delivery: Delivery, why: str) -> None:
-        intake.receipts.hold(delivery.tag)
+        self._stay(intake, delivery)
         self._note(id_of(delivery.message, self._source), why)
 
     def _note(self, identity: str, why: str) -> None:

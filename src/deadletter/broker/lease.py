@@ -8,12 +8,14 @@ connection on which it works has lost the lease too, and nobody has to agree on 
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
+from deadletter.broker.management import Management
 from deadletter.core.layouts.naming import around
 from deadletter.core.names import PREFIX
-from deadletter.errors import ResourceLocked
+from deadletter.errors import ManagementRefused, ResourceLocked
 
 LEASE: Final = f"{PREFIX}lease."
 
@@ -48,3 +50,16 @@ class Lease:
         if self._channel.error is None:
             await self._channel.delete_queue(lease_name(self.what))
             await self._channel.close()
+
+
+async def holder_of(asked: Management, what: str) -> str:
+    """Who holds it: the connection as its client named it, else its address; empty where nobody tells."""
+    try:
+        found = await asked.get_if_allowed("queues", below=quote(lease_name(what), safe="")) or {}
+        owner = str((found.get("owner_pid_details") or {}).get("name", ""))
+        for connection in await asked.get_if_allowed("vhosts", below="connections") or ():
+            if owner and connection.get("name") == owner:
+                return str(connection.get("user_provided_name") or owner)
+    except ManagementRefused:
+        return ""  # it has just been let go, or we may not know
+    return owner

@@ -82,10 +82,24 @@ class Management:
                 yield item
             page += 1
 
+    async def one(self, what: str, name: str) -> Any | None:
+        """One thing of our vhost by its name; None where there is none."""
+        answer = await self._send("GET", self._named(what, name))
+        return None if answer.status_code == 404 else self._json(self._checked(answer))
+
     async def put(self, what: str, name: str, content: Mapping[str, object]) -> None:
         """Make or change something of our vhost."""
-        path = f"{self._path(what, in_vhost=True)}/{quote(name, safe='')}"
-        await self._ask("PUT", path, json=content)
+        await self._ask("PUT", self._named(what, name), json=content)
+
+    def _named(self, what: str, name: str) -> str:
+        return f"{self._path(what, in_vhost=True)}/{quote(name, safe='')}"
+
+    async def delete(self, what: str, *below: str) -> None:
+        """Delete something of our vhost; that it is not there is well."""
+        path = "/".join([self._path(what, in_vhost=True), *(quote(part, safe="") for part in below)])
+        answer = await self._send("DELETE", path)
+        if answer.status_code != httpx.codes.NOT_FOUND:
+            self._checked(answer)
 
     def _path(self, what: str, *, in_vhost: bool) -> str:
         return f"{what}/{quote(self._vhost, safe='')}" if in_vhost else what
@@ -140,14 +154,16 @@ def _reason(answer: httpx.Response) -> str:
 
 
 @asynccontextmanager
-async def management(address: Address, api: str | None, *, need: str) -> AsyncIterator[Management]:
+async def management(
+    address: Address, api: str | None, *, need: str, timeout_s: float = TIMEOUT_S
+) -> AsyncIterator[Management]:
     """Talk to the management API of the broker at `address`. Raises ManagementRefused."""
     base, user, password = api_of(address, api)
     verify = address.tls.verify if address.tls is not None else True
     ca_file = address.tls.ca_file if address.tls is not None else None
     async with httpx.AsyncClient(
         auth=(user, password),
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
         verify=str(ca_file) if ca_file is not None and verify else verify,
     ) as client:
         yield Management(client, base, user, address.vhost, need)

@@ -17,8 +17,10 @@ from deadletter.broker.intake import Intake
 from deadletter.broker.verdict import Send, Wrap
 from deadletter.core.envelope import Address, Route, letter_id, move_number
 from deadletter.core.message import Message
-from deadletter.core.wrapping import wrap
-from deadletter.errors import MessageError, MoveFailed, UsageError, WireError
+from deadletter.core.octets import as_bytes
+from deadletter.core.wrapping import came_by as first_came_by
+from deadletter.core.wrapping import unwrap, wrap
+from deadletter.errors import MessageError, MoveFailed, UsageError
 
 WAYS_MAX: Final = 4_096
 """How many different ways are remembered; each is a few hundred bytes."""
@@ -148,6 +150,8 @@ class Outlet:
         _, publishing, route = self._last
         channel, message = self._channel, delivery.message
         try:
+            if verdict.unwrap and (inside := unwrap(message)) is not None:
+                came_by, message = first_came_by(message) or came_by, inside
             properties = route.properties(
                 message, came_by=came_by, number=self._number_from + channel.published + 1, more=more
             )
@@ -170,6 +174,7 @@ class Outlet:
         wrapped = wrap(
             delivery.message,
             source=self._source,
+            came_by=Address(delivery.exchange, delivery.routing_key),
             move=f"{self._run}-{number}",
             cause=verdict.cause,
             why=verdict.why,
@@ -188,7 +193,7 @@ class Outlet:
             run=self._run,
             source=self._source,
             user=self._user,
-            target=Address(verdict.exchange.encode(), verdict.routing_key.encode()),
+            target=Address(verdict.exchange.encode(), as_bytes(verdict.routing_key)),
             deaths=verdict.deaths,
             leg=verdict.leg,
             anew=verdict.anew,
@@ -220,7 +225,12 @@ class Outlet:
 
     async def close(self) -> None:
         self._channel.on_closed = _ignore
-        await self._channel.close()
+        if self._connection.congested and self._channel.error is None:
+            # Nobody reads there: an answer would come when the alarm is over, and then nobody wants it.
+            self._channel.on_confirm, self._channel.on_return = _ignore_confirm, _ignore
+            self._channel.abandon()
+        else:
+            await self._channel.close()
 
 
 def id_of(message: Message, source: str) -> str:
@@ -231,5 +241,9 @@ def id_of(message: Message, source: str) -> str:
         return "unreadable"
 
 
-def _ignore(_error: WireError) -> None:
+def _ignore(_what: object) -> None:
+    return
+
+
+def _ignore_confirm(_number: int, _multiple: bool, _ok: bool) -> None:
     return

@@ -3,10 +3,9 @@
 The life of a letter here: it is delivered to an *intake* (a channel with one consumer), the decision is
 asked, the letter is published with its new properties (`core.envelope`), the broker confirms that it is
 stored, and only then is it acked at its source. What is left, or failed, stays unacked until the passage
-ends and is then given back in one word. Whatever happens in between (a return, a refusal, a lost
-connection, a crash), a letter that was not confirmed was not acked: it is still in its source.
-
-How the intakes follow each other: `intakes`. What becomes of each letter: `judge`.
+ends and is then given back in one word, unless that might destroy it (`rescue`). Whatever happens in between,
+a letter that was not confirmed was not acked: it is still in its source. How the intakes follow each other:
+`intakes`. What becomes of each letter: `judge`.
 """
 
 from __future__ import annotations
@@ -24,13 +23,20 @@ from deadletter.broker.intakes import Intakes
 from deadletter.broker.judge import Judge, Judging
 from deadletter.broker.outlet import Cargo, Outlet
 from deadletter.broker.pace import Overdue, Pace
+from deadletter.broker.rescue import Rescue
 from deadletter.broker.verdict import Ended, Terms
+from deadletter.core.looking import Deliveries
 from deadletter.errors import ConnectionLost, MoveFailed, WireError
 
 WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
 TICK_S: Final = 0.1
 IDLE_S: Final = 0.3
 STALLED_S: Final = 10.0
+SECURE_S: Final = 30.0
+LAND_S: Final = 5.0
+LANDING_S: Final = 0.005
+SECURE_PAUSE_S: Final = 0.5
+"""How long, at the end, letters are kept in hand that would be destroyed if they were given back."""
 
 
 class Passage:
@@ -47,6 +53,7 @@ class Passage:
         user: str,
         budget: int | None,
         terms: Terms,
+        deliveries: Deliveries,
         number_from: int = 0,
         one_by_one: int = 0,
         refused: Mapping[str, str] | None = None,
@@ -71,11 +78,15 @@ class Passage:
         self._wake = asyncio.Event()
         self._asleep = False
         """Whether it waits without a clock: nothing is under way, and the next letter has to wake it."""
-        self.judge: Judge = Judge(judging, source=source, refused=refused or {}, active=self._active)
+        self.rescue: Rescue = Rescue(deliveries, source=source, run=run, number_from=number_from)
+        self.judge: Judge = Judge(
+            judging, source=source, refused=refused or {}, rescue=self.rescue, active=self._active
+        )
         self._intakes = Intakes(
             taking,
             source,
             terms=terms,
+            deliveries=deliveries,
             budget=budget,
             one_by_one=one_by_one,
             seen=lambda: self.seen,
@@ -83,14 +94,12 @@ class Passage:
             on_lost=self._fail,
         )
         self._outlet: Outlet | None = None
+        self._published_before = self._adrift = 0
         self._error: Exception | None = None
-        self._closing = False
-        self._stop = False
-        self._settling = False
+        self._closing = self._stop = self._settling = False
         self._waiting: deque[tuple[Intake, Delivery]] = deque()
         self._waiting_bytes = 0
-        self._pumping = False
-        self._paused = False
+        self._pumping = self._paused = False
         self._pace = None if terms.rate_per_s is None else Pace(terms.rate_per_s, self._loop.time())
         self._delivered_at = self._loop.time()
         self._seen_before = 0
@@ -104,8 +113,7 @@ class Passage:
 
     @property
     def published(self) -> int:
-        """How many publishes there were."""
-        return 0 if self._outlet is None else self._outlet.published
+        return self._published_before + (0 if self._outlet is None else self._outlet.published)
 
     @property
     def under_way(self) -> int:
@@ -113,18 +121,19 @@ class Passage:
         return 0 if self._outlet is None else self._outlet.under_way
 
     @property
+    def in_doubt(self) -> int:
+        """How many publishes the broker will not answer any more."""
+        return self._adrift + self.under_way
+
+    @property
     def _busy(self) -> bool:
-        """Whether something is still to come of letters that were taken: a second thought, at least."""
-        return bool(self._waiting or self.judge.pending or self.under_way)
+        """Whether something is still to come of letters that were taken."""
+        return bool(self._waiting or self.judge.pending or self.under_way or self.rescue.waiting)
 
     @property
     def lost_source(self) -> bool:
         """Whether the connection to the source ended under us."""
         return self._taking.closed.done()
-
-    @property
-    def moved(self) -> int:
-        return self.judge.moved
 
     def _active(self) -> bool:
         return not self._closing and self._error is None
@@ -137,16 +146,7 @@ class Passage:
     async def run(self) -> Ended:
         """Take, decide, publish, ack. However it ends, what was not moved is back in its source."""
         try:
-            self._outlet = await Outlet.open(
-                self._giving,
-                run=self._run,
-                source=self._source,
-                user=self._user,
-                number_from=self._number_from,
-                on_outcome=self._on_outcome,
-                on_lost=self._fail,
-            )
-            self.judge.outlet = self._outlet
+            await self._open_outlet(self._giving)
             self._giving.on_pressure.append(self._balance)
             await self._intakes.begin()
             ended = await self._flow()
@@ -156,6 +156,21 @@ class Passage:
             if self._balance in self._giving.on_pressure:
                 self._giving.on_pressure.remove(self._balance)
             await self._give_back()
+
+    async def _open_outlet(self, connection: Connection) -> Outlet:
+        if self._outlet is not None:
+            self._published_before += self._outlet.published
+            self._adrift += self._outlet.under_way
+        self._outlet = self.judge.outlet = await Outlet.open(
+            connection,
+            run=self._run,
+            source=self._source,
+            user=self._user,
+            number_from=self._number_from + self._published_before,
+            on_outcome=self._on_outcome,
+            on_lost=self._fail,
+        )
+        return self._outlet
 
     # -- the loop ----------------------------------------------------------------------------------------
     async def _flow(self) -> Ended:
@@ -172,6 +187,8 @@ class Passage:
                 ended = await self._is_dry(now)
                 if ended is not None:
                     return ended
+            if self.rescue.waiting and self._outlet is not None:
+                await self.rescue.shelter(self._giving, self._outlet)
             await self._intakes.turn(calm=not self._giving.congested)
 
     async def _land(self) -> None:
@@ -226,9 +243,9 @@ class Passage:
                 )
             return
         self._blocked_at = None
-        outlet = self._outlet
-        assert outlet is not None
-        if self._overdue.look(now, published=outlet.published, oldest=outlet.oldest):
+        assert self._outlet is not None
+        published, oldest = self._outlet.published, self._outlet.oldest
+        if self._overdue.look(now, published=published, oldest=oldest):
             error = ConnectionLost(f"no confirm came within {self._terms.confirm_timeout_s:g} s")
             self._giving.abort(error)
             raise error
@@ -245,6 +262,8 @@ class Passage:
     # -- letters in --------------------------------------------------------------------------------------
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
         intake.receipts.take(delivery.tag)
+        if self.rescue.watching and (delivery.redelivered or self.rescue.every):
+            self.rescue.arrived(intake, delivery)
         if self._closing or self._error is not None or self.seen == self._budget:
             return  # unsettled: it is given back
         self.seen += 1
@@ -305,8 +324,8 @@ class Passage:
     @property
     def _crowded(self) -> bool:
         """Whether more letters would be more than we can hold."""
-        kept_bytes = 0 if self._outlet is None else self._outlet.kept_bytes
-        return self._giving.congested or self._waiting_bytes + kept_bytes > WAITING_MAX_BYTES
+        kept = 0 if self._outlet is None else self._outlet.kept_bytes
+        return self._giving.congested or self._waiting_bytes + kept > WAITING_MAX_BYTES
 
     def _balance(self) -> None:
         """Stop listening to the source while the other side does not keep up."""
@@ -322,6 +341,7 @@ class Passage:
             self._error = error
             if self._outlet is not None and self._outlet.lost:
                 self.suspects = self._outlet.crash()
+                self.rescue.crashed()
         self._wake.set()
 
     async def _give_back(self) -> None:
@@ -330,7 +350,13 @@ class Passage:
         self._balance()
         try:
             await self._intakes.retire()
+            if self._outlet is not None and self.blocked_reason is None:
+                # Whoever was cancelled did not wait for it: what lands now is not given back.
+                await self._landed(self._outlet, self._loop.time() + LAND_S)
             self._settle()
+            if self.rescue.at_risk:
+                await self._secure()
+                self._settle()
             held = await self._intakes.give_back()
             if self._outlet is not None:
                 await self._outlet.close()
@@ -339,3 +365,36 @@ class Passage:
         except WireError:
             # Without the connection we hold no letter: the broker puts them back.
             self._taking.abort(ConnectionLost("letters could not be given back in good order"))
+
+    async def _secure(self) -> None:
+        """Keep what must not be given back until it is safe, or there is no hope."""
+        until = self._loop.time() + SECURE_S
+        while self.rescue.at_risk and self._loop.time() < until and not self._taking.closed.done():
+            try:
+                outlet = await self._lifeboat()
+                await self._landed(outlet, until)  # what is under way may be safe in its new home
+                for intake in self.rescue.send_all(outlet):
+                    self._intakes.reopen(intake)
+                await self._landed(outlet, until)
+                if self.rescue.waiting:
+                    await self.rescue.shelter(self._taking, outlet)
+                    await self._landed(outlet, until)
+            except WireError:
+                self.rescue.crashed()  # the side we publish on is lost; as long as the other is there we hold
+            if self.rescue.at_risk:
+                await asyncio.sleep(SECURE_PAUSE_S)
+        self.rescue.despair()
+
+    async def _lifeboat(self) -> Outlet:
+        """A channel to publish on, also when the broker has closed the one we had."""
+        if self._outlet is not None and not self._outlet.lost:
+            return self._outlet
+        connection = self._taking if self._giving.closed.done() else self._giving
+        return await self._open_outlet(connection)
+
+    async def _landed(self, outlet: Outlet, until: float) -> None:
+        """Until the broker has answered what is under way."""
+        while outlet.under_way and not outlet.lost and self._loop.time() < until:  # noqa: ASYNC110 -- to a time
+            await asyncio.sleep(LANDING_S)
+        if outlet.lost:
+            self.rescue.crashed()

@@ -77,6 +77,13 @@ class Receipts:
         """It stays in the source."""
         self._held.add(tag)
 
+    def pick_up(self, tag: int) -> None:
+        """It was held, and may go after all."""
+        if tag in self._held:
+            self._held.remove(tag)
+        else:
+            self._sealed -= 1
+
     def let_go(self, tag: int) -> None:
         """It was rejected by itself: the broker knows this tag no more."""
         self.acked += 1

@@ -5,8 +5,10 @@ the work again on a new one, after a pause that grows and is jittered so that ma
 in step. The work starts its consumers itself, so they are resumed by running it again; whatever must
 survive a loss lives outside it.
 
-Worth another try: nobody answers, the connection was lost, the broker is shutting down. Everything else
-(login, vhost, certificate, a queue that is not there) is raised at once: it will be the same in a minute.
+Worth another try: nobody answers, the connection was lost, the broker is shutting down. A refusal (login,
+vhost, certificate) is raised at once where it never worked: it will be the same in a minute. Where it did
+work somebody has changed something, and whoever `forgives` waits until it is mended. Everything else (a queue
+that is not there) is raised.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from deadletter.amqp.address import Address
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
-from deadletter.errors import ConnectionLost, FrameRefused, Unreachable, WireError
+from deadletter.errors import (
+    CannotConnect,
+    CertificateRefused,
+    ConnectionLost,
+    FrameRefused,
+    Unreachable,
+    UsageError,
+    WireError,
+)
 
 _T = TypeVar("_T")
 
@@ -61,10 +71,16 @@ class Persistence:
     again_s: float | None = 300.0
     pause_s: float = 0.2
     pause_max_s: float = 10.0
+    forgives: bool = False
+    """Whether a refusal is worth another try once it worked: a password that was changed here and not there,
+    a vhost that is made anew."""
+    refused_max_s: float = 30.0
+    """The longest pause after a refusal: a broker may lock out who knocks too often."""
 
-    def pause(self, tries: int, dice: float) -> float:
+    def pause(self, tries: int, dice: float, *, refused: bool = False) -> float:
         """The pause before try number `tries` (from 1), between half and all of its doubling length."""
-        longest = min(self.pause_s * 2.0 ** min(tries - 1, 30), self.pause_max_s)
+        most = self.refused_max_s if refused else self.pause_max_s
+        longest = min(self.pause_s * 2.0 ** min(tries - 1, 30), most)
         return longest * (0.5 + dice / 2)
 
 
@@ -99,9 +115,14 @@ class Link:
         return found
 
     async def close(self) -> None:
-        for connection in self._open.values():
-            await connection.close()
+        """Say goodbye on all of them at once: one that hangs must not keep the others waiting."""
+        await asyncio.gather(*(connection.close() for connection in self._open.values()))
         self._open.clear()
+
+    def abort(self, error: WireError) -> None:
+        """Hang up, now. Whatever waits for an answer gets this instead."""
+        for connection in self._open.values():
+            connection.abort(error)
 
 
 def _ignore(_event: Event) -> None:
@@ -117,14 +138,18 @@ async def supervise(
     dice: Callable[[], float] = random.random,
     on_event: Callable[[Event], None] = _ignore,
     dial: Dial = connect,
+    been_there: bool = False,
 ) -> _T:
-    """Run `work` on a link, again on a new one whenever the link is lost, until it returns or raises."""
+    """Run `work` on a link, again on a new one whenever the link is lost, until it returns or raises.
+
+    `been_there`: it worked before, in an earlier life of whoever asks.
+    """
     loop = asyncio.get_running_loop()
     hosts = list(addresses)
-    lost_at, tries, patience_s, been_there = loop.time(), 0, persistence.first_s, False
+    lost_at, tries, patience_s = loop.time(), 0, persistence.again_s if been_there else persistence.first_s
     while True:
         try:
-            link = await _open_any(hosts, name, dial)
+            link = await _open_any(hosts, name, dial, forgiving=been_there and persistence.forgives)
             opened_at = loop.time()
             if not been_there:
                 been_there, lost_at, patience_s = True, opened_at, persistence.again_s
@@ -138,18 +163,21 @@ async def supervise(
                 if loop.time() - opened_at > STABLE_S:
                     lost_at, tries = loop.time(), 0
                 await link.close()
-        except RETRYABLE as error:
+        except (CannotConnect, ConnectionLost) as error:
+            refused = not isinstance(error, RETRYABLE)
             if isinstance(error, FrameRefused):
                 raise  # our own frame was wrong: it would be wrong again
+            if refused and not (been_there and persistence.forgives):
+                raise
             tries += 1
-            pause_s = persistence.pause(tries, dice())
+            pause_s = persistence.pause(tries, dice(), refused=refused)
             if patience_s is not None and loop.time() + pause_s - lost_at > patience_s:
                 raise
             on_event(Waiting(reason=error, seconds=pause_s, tries=tries))
             await asyncio.sleep(pause_s)
 
 
-async def _open_any(hosts: list[Address], name: str, dial: Dial) -> Link:
+async def _open_any(hosts: list[Address], name: str, dial: Dial, *, forgiving: bool) -> Link:
     """A link to the first host that answers; the one that did is asked first the next time."""
     failures: list[WireError] = []
     for place, address in enumerate(hosts):
@@ -158,6 +186,12 @@ async def _open_any(hosts: list[Address], name: str, dial: Dial) -> Link:
             await link.connection("consume")
         except RETRYABLE as error:  # also a host that is just shutting down: it says so and hangs up
             failures.append(error)
+            continue
+        except (CannotConnect, UsageError) as error:
+            if not forgiving:
+                raise
+            # Files of a certificate that is being exchanged are missing for a moment.
+            failures.append(error if isinstance(error, CannotConnect) else CertificateRefused(str(error)))
             continue
         hosts.insert(0, hosts.pop(place))
         return link

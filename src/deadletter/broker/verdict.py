@@ -35,6 +35,8 @@ class Send:
     """A new letter: the id and the deaths it carries are another's, whose headers an application copied."""
     circling: bool = False
     """The broker sends it round by itself: its id is the one it had before it died."""
+    unwrap: bool = False
+    """A letter that was wrapped because it could not travel goes as it was before, or stays."""
     fate: object = None
     """Whatever the caller wants to know it by, once it is safe."""
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from deadletter import config
 from deadletter.broker import courier
 from deadletter.cli import loop
+from deadletter.cli.care import parked_lines
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
 from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, span
 from deadletter.core.capture import mapping
+from deadletter.core.shown import line
 from deadletter.errors import UsageError
 from deadletter.service.check import QueueReport, Report, Wish, check
 
 
 def run(
-    *, file: Path | None, options: Mapping[str, object], dry_run: bool, prefetch: int, as_json: bool
+    *,
+    file: Path | None,
+    options: Mapping[str, object],
+    dry_run: bool,
+    prefetch: int,
+    lift_limit: bool,
+    as_json: bool,
 ) -> Exit:
     settings = config.load(config=file, options=options)
     asked = settings.check
@@ -38,6 +45,7 @@ def run(
         target_type=asked.target_type,
         api=settings.broker.api,
         prefetch=prefetch,
+        lift_limit=lift_limit,
     )
     addresses = settings.broker.addresses
 
@@ -51,7 +59,10 @@ def run(
             return await check(addresses, wish, on_event=on_event)
 
     report = loop.run(work())
-    result(json.dumps(_as_json(report), ensure_ascii=False) if as_json else _as_text(report, wish))
+    if as_json:
+        data(_as_json(report))
+    else:
+        result(_as_text(report, wish))
     return Exit.DONE if all(queue.complete for queue in report.queues) else Exit.LEFT
 
 
@@ -66,7 +77,7 @@ def _as_text(report: Report, wish: Wish) -> str:
     ]
     lines = [columns(rows)]
     for queue in report.queues:
-        lines += [f"{queue.queue}: {said}" for said in _remarks(queue)]
+        lines += [line(f"{queue.queue}: {said}") for said in _remarks(queue)]
     moved = sum(queue.moved for queue in report.queues)
     seen = sum(queue.seen for queue in report.queues)
     lines.append(
@@ -87,7 +98,7 @@ def _remarks(queue: QueueReport) -> list[str]:
             f"after a lost connection up to {count(queue.maybe_twice)} may be in both queues, with the same "
             "deadletter-id"
         )
-    return said + list(queue.notes)
+    return said + parked_lines(queue.queue, queue.parked, queue.endangered) + list(queue.notes)
 
 
 def _as_json(report: Report) -> dict[str, object]:
@@ -103,6 +114,8 @@ def _as_json(report: Report) -> dict[str, object]:
                 "moved": q.moved,
                 "left": q.left,
                 "renewed": q.renewed,
+                "parked": dict(q.parked),
+                "endangered": dict(q.endangered),
                 "failed": q.failed,
                 "reasons": dict(q.reasons),
                 "maybe_twice": q.maybe_twice,

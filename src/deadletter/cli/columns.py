@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from deadletter.core.shown import line
+
 
 def columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
-    """Each column as wide as its widest cell; the last one as long as it likes."""
+    """Each column as wide as its widest cell; the last one as long as it likes, but in one line."""
+    rows = [[line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
     return "\n".join(
         " " * indent

@@ -25,6 +25,7 @@ from deadletter.broker.private import PrivateBroker
 from deadletter.cli.units import count
 from deadletter.core import message, names
 from deadletter.core.message import Message, View
+from deadletter.core.shown import line
 from deadletter.core.table import Value
 from deadletter.service.events import Confirmed, Event, LifeChanged, Stage
 from deadletter.service.peek import peek
@@ -169,4 +170,4 @@ async def _report(console: Console, address: Address, shop: _Shop, fates: Counte
     console.print(f"Parked, for a person ({count(len(look.letters))}):")
     for seen in look.letters:
         why = seen.letter.headers.get(names.WHY)
-        console.print(f"  order {seen.body.decode()}: {why}", markup=False)
+        console.print(line(f"  order {seen.body.decode()}: {why}"), markup=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,12 @@ from typing import Final, Literal
 from deadletter import __version__, config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
 from deadletter.cli.units import count, span
 from deadletter.core.finding import Finding, Severity
 from deadletter.core.rules import RULES
 from deadletter.core.sarif import sarif
+from deadletter.core.shown import block, exact_json, is_plain, line
 from deadletter.errors import UsageError
 from deadletter.service.doctor import Diagnosis, Examined, examine_broker, examine_file
 
@@ -68,7 +68,7 @@ def run(wish: Wish) -> Exit:
                 at_least=at_least,
             )
         )
-    result(_rendered(told, form))
+    _tell(told, form)
     return Exit.LEFT if told.findings else Exit.DONE
 
 
@@ -79,7 +79,7 @@ def list_rules(*, as_json: bool) -> Exit:
             {"id": r.id, "harm": r.harm.value, "live": r.live, "summary": r.summary, "why": r.why}
             for r in RULES
         ]
-        result(json.dumps(told, ensure_ascii=False))
+        data(told)
         return Exit.DONE
     blocks = [
         f"{rule.id}  ({rule.harm.value}{', live brokers only' if rule.live else ''})\n"
@@ -107,12 +107,12 @@ def _severity(text: str) -> Severity:
         raise UsageError(f"--at-least: expected error, warning or note, got {text!r}") from None
 
 
-def _rendered(told: Diagnosis, form: Format) -> str:
+def _tell(told: Diagnosis, form: Format) -> None:
     match form:
         case "text":
-            return _as_text(told)
+            result(_as_text(told))
         case "json":
-            return json.dumps(_as_json(told), ensure_ascii=False)
+            data(_as_json(told))
         case "sarif":
             log = sarif(
                 [(vhost.vhost, finding) for vhost in told.vhosts for finding in vhost.findings],
@@ -120,7 +120,7 @@ def _rendered(told: Diagnosis, form: Format) -> str:
                 version=__version__,
                 file=str(told.file) if told.file is not None else None,
             )
-            return json.dumps(log, ensure_ascii=False, indent=2)
+            result(exact_json(log, indent=2))
 
 
 def _as_text(told: Diagnosis) -> str:
@@ -134,19 +134,30 @@ def _as_text(told: Diagnosis) -> str:
 def finding_text(finding: Finding) -> str:
     """One finding as a person reads it."""
     rows = [
-        ["path", " → ".join(finding.path)],
-        ["why", finding.why],
-        ["fix", finding.fix],
+        ["path", line(" → ".join(finding.path))],
+        ["why", _in_line(finding, finding.why)],
+        ["fix", _in_line(finding, finding.fix)],
     ]
-    head = f"{finding.severity.value.upper()}  {finding.subject}  {finding.harm.value}  [{finding.rule}]"
+    head = (
+        f"{finding.severity.value.upper()}  {line(finding.subject)}  {finding.harm.value}  [{finding.rule}]"
+    )
     return "\n".join([head, *(_labelled(label, text) for label, text in rows)])
+
+
+def _in_line(finding: Finding, text: str) -> str:
+    """Without the lines that only a name makes: one could bring a command of its own to be copied."""
+    for said in (finding.subject, *finding.path):
+        for name in (said, said.partition(" ")[2]):
+            if name and not is_plain(name):
+                text = text.replace(name, line(name))
+    return block(text)
 
 
 def _labelled(label: str, text: str) -> str:
     # A command stays on one line, however long: it is there to be copied.
     lines = [
         line
-        for paragraph in text.splitlines()
+        for paragraph in text.split("\n")
         for line in (
             [paragraph]
             if paragraph.lstrip().startswith(("rabbitmq", "dlq "))

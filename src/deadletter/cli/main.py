@@ -15,7 +15,8 @@ import typer
 from deadletter import __version__
 from deadletter.cli import config_commands, policy_commands, topology_commands
 from deadletter.cli.exits import Exit, exit_for
-from deadletter.cli.options import ApiOption, ConfigFile, Json, StoreOption, UrlOption
+from deadletter.cli.options import ApiOption, ConfigFile, Json, LiftLimit, StoreOption, UrlOption
+from deadletter.cli.output import complain
 from deadletter.errors import DeadletterError
 
 app: Final = typer.Typer(
@@ -74,16 +75,18 @@ def move(
     prefetch: Annotated[
         int, typer.Option(min=1, max=65535, metavar="N", help="How many letters to hold at once, at most.")
     ] = 1000,
+    lift_limit: LiftLimit = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be moved; touch nothing.")
     ] = False,
+    api: ApiOption = None,
     as_json: Json = False,
 ) -> None:
     """Move letters from one queue to another: confirmed there before they leave here.
 
     Takes what is in SOURCE at the start (later arrivals stay), publishes each letter persistent, mandatory
     and confirmed, and only then removes it from SOURCE. A letter the target does not take stays where it
-    is. Ctrl-C ends it in good order.
+    is. Ctrl-C ends it in good order. A letter whose next return would destroy it is never given back.
     """
     from deadletter.cli import move as command
 
@@ -99,6 +102,8 @@ def move(
                 for_=for_,
                 keep_deaths=keep_deaths,
                 prefetch=prefetch,
+                api=api,
+                lift_limit=lift_limit,
                 dry_run=dry_run,
                 as_json=as_json,
             )
@@ -140,6 +145,7 @@ def check(
     prefetch: Annotated[
         int, typer.Option(min=1, max=65535, metavar="N", help="How many letters to hold at once, at most.")
     ] = 1000,
+    lift_limit: LiftLimit = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be moved; create and move nothing.")
     ] = False,
@@ -151,8 +157,8 @@ def check(
     """Look at every letter in dead letter queues once, and move what died too often. Made for cron.
 
     A letter whose count is above --max-retries goes to its target, confirmed there before it leaves; the
-    others stay. The management API is asked only when --dlq has a star. Whatever is in doubt about names
-    is refused before anything moves.
+    others stay. The management API is needed only when --dlq has a star; else it is asked for the delivery
+    limit, where it answers. Whatever is in doubt about names is refused before anything moves.
     """
     from deadletter.cli import check as command
 
@@ -167,7 +173,14 @@ def check(
         "check.target_type": target_type,
     }
     raise typer.Exit(
-        command.run(file=config, options=options, dry_run=dry_run, prefetch=prefetch, as_json=as_json)
+        command.run(
+            file=config,
+            options=options,
+            dry_run=dry_run,
+            prefetch=prefetch,
+            lift_limit=lift_limit,
+            as_json=as_json,
+        )
     )
 
 
@@ -178,19 +191,29 @@ def peek(
     body_bytes: Annotated[
         int, typer.Option(min=0, max=16_000_000, metavar="N", help="How much of each body to show.")
     ] = 2000,
+    lift_limit: LiftLimit = False,
     config: ConfigFile = None,
     url: UrlOption = None,
+    api: ApiOption = None,
     as_json: Json = False,
 ) -> None:
     """Show the first letters of a queue: deaths, origin, error, body, deliveries left. They stay there.
 
-    Nothing is asked of the management API. Where a look costs a letter one of its deliveries (quorum
-    queues on RabbitMQ 4.0 to 4.2) that is said, and no letter's last ones are spent.
+    Where a look costs a letter one of its deliveries (quorum queues on RabbitMQ 4.0 to 4.2) that is said,
+    and no letter's last ones are spent. The limit is asked of the management API, where it answers.
     """
     from deadletter.cli import peek as command
 
     raise typer.Exit(
-        command.run(queue=queue, file=config, url=url, limit=limit, body_bytes=body_bytes, as_json=as_json)
+        command.run(
+            queue=queue,
+            file=config,
+            options={"broker.url": url, "broker.api": api},
+            limit=limit,
+            body_bytes=body_bytes,
+            lift_limit=lift_limit,
+            as_json=as_json,
+        )
     )
 
 
@@ -347,7 +370,7 @@ def main() -> None:
     try:
         app()
     except DeadletterError as error:
-        sys.stderr.write(f"dlq: {error}\n")
+        complain(error)
         sys.exit(exit_for(error))
     except BrokenPipeError:
         sys.exit(Exit.LEFT)

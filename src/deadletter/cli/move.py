@@ -12,11 +12,14 @@ from deadletter.amqp.address import Address
 from deadletter.broker.courier import Bounds, Courier, Deaths, Ended, Send, Tally, Terms
 from deadletter.broker.session import Link, supervise
 from deadletter.cli import loop
+from deadletter.cli.care import parked_lines
 from deadletter.cli.exits import Exit
 from deadletter.cli.output import result
 from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import count, parse_rate, parse_span, span
+from deadletter.core.shown import line, lines
 from deadletter.errors import NotFound, QueueMissing, UsageError
+from deadletter.service.lifting import renewed_words, taking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,8 @@ class Wish:
     for_: str | None
     keep_deaths: bool
     prefetch: int
+    api: str | None
+    lift_limit: bool
     dry_run: bool
     as_json: bool
 
@@ -39,13 +44,16 @@ class Wish:
 def run(wish: Wish) -> Exit:
     if wish.source == wish.target:
         raise UsageError(f"source and target are the same queue, {wish.source!r}; nothing to move")
-    addresses = config.load(config=wish.file, options={"broker.url": wish.url}).broker.addresses
+    options = {"broker.url": wish.url, "broker.api": wish.api}
+    broker = config.load(config=wish.file, options=options).broker
     terms = Terms(prefetch=wish.prefetch, rate_per_s=None if wish.rate is None else parse_rate(wish.rate))
     bounds = Bounds(count=wish.limit, seconds=None if wish.for_ is None else parse_span(wish.for_))
-    return loop.run(_move(wish, addresses, bounds, terms))
+    return loop.run(_move(wish, broker.addresses, broker.api, bounds, terms))
 
 
-async def _move(wish: Wish, addresses: Sequence[Address], bounds: Bounds, terms: Terms) -> Exit:
+async def _move(
+    wish: Wish, addresses: Sequence[Address], api: str | None, bounds: Bounds, terms: Terms
+) -> Exit:
     async def look(link: Link) -> int:
         depth = await _depth(link, wish.source)
         await _depth(link, wish.target)
@@ -56,21 +64,32 @@ async def _move(wish: Wish, addresses: Sequence[Address], bounds: Bounds, terms:
         would = depth if wish.limit is None else min(depth, wish.limit)
         result(_dry_json(wish, would) if wish.as_json else _dry_text(wish, would))
         return Exit.DONE
-    verdict = Send(routing_key=wish.target, deaths=Deaths.KEEP if wish.keep_deaths else Deaths.SET_ASIDE)
+    verdict = Send(
+        routing_key=wish.target,
+        deaths=Deaths.KEEP if wish.keep_deaths else Deaths.SET_ASIDE,
+        unwrap=True,
+    )
     with MoveScreen(f"{wish.source} → {wish.target}") as screen:
-        courier = Courier(
-            addresses,
-            source=wish.source,
-            decide=lambda _letter: verdict,
-            bounds=bounds,
-            terms=terms,
-            on_event=screen.on_event,
-        )
-        with loop.stopping(courier.stop):
-            tally = await courier.run()
-    result(_as_json(wish, tally) if wish.as_json else _as_text(wish, tally))
+        async with taking(addresses, wish.source, api=api, lift=wish.lift_limit) as asked:
+            courier = Courier(
+                addresses,
+                source=wish.source,
+                decide=lambda _letter: verdict,
+                bounds=bounds,
+                terms=terms,
+                limits=asked.limits,
+                on_event=screen.on_event,
+            )
+            with loop.stopping(courier.stop):
+                tally = await courier.run()
+    notes = list(asked.notes)
+    if tally.renewed:
+        words = renewed_words(tally.renewed, wish.source, asked.deliveries.limit)
+        notes.append(f"{words}; {asked.advice}")
+    result(_as_json(wish, tally, notes) if wish.as_json else _as_text(wish, tally, notes))
     complete = tally.ended in (Ended.COMPLETE, Ended.EMPTY) and not tally.failed
-    return Exit.DONE if complete else Exit.LEFT
+    safe = not tally.sheltered and not tally.endangered
+    return Exit.DONE if complete and safe else Exit.LEFT
 
 
 async def _depth(link: Link, queue: str) -> int:
@@ -84,35 +103,36 @@ async def _depth(link: Link, queue: str) -> int:
 
 
 def _dry_text(wish: Wish, would: int) -> str:
-    return f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched"
+    return line(f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched")
 
 
 def _dry_json(wish: Wish, would: int) -> str:
     return json.dumps({"source": wish.source, "target": wish.target, "dry_run": True, "would_move": would})
 
 
-def _as_text(wish: Wish, tally: Tally) -> str:
+def _as_text(wish: Wish, tally: Tally, notes: Sequence[str]) -> str:
     speed = f", {tally.moved / tally.seconds:,.0f}/s" if tally.seconds > 0 and tally.moved > 1 else ""
-    lines = [
+    said = [
         f"moved {count(tally.moved)} from {wish.source} to {wish.target} in {span(tally.seconds)}{speed}"
         if tally.moved
         else f"moved nothing from {wish.source}: {tally.ended.value}"
     ]
     if tally.moved and tally.ended not in (Ended.COMPLETE, Ended.EMPTY):
-        lines.append(f"ended early: {tally.ended.value}; the rest is still in {wish.source}")
+        said.append(f"ended early: {tally.ended.value}; the rest is still in {wish.source}")
     if tally.failed:
-        lines.append(f"{count(tally.failed)} stayed in {wish.source}:")
-        lines += [f"  {number:,} × {why}" for why, number in tally.reasons.items()]
-        lines += [f"  for example {failure.id}" for failure in tally.examples[:1]]
+        said.append(f"{count(tally.failed)} stayed in {wish.source}:")
+        said += [f"  {number:,} × {why}" for why, number in tally.reasons.items()]
+        said += [f"  for example {failure.id}" for failure in tally.examples[:1]]
     if tally.maybe_twice:
-        lines.append(
+        said.append(
             f"after a lost connection up to {count(tally.maybe_twice)} may be in both queues, or twice in "
             f"{wish.target}; copies carry the same deadletter-id"
         )
-    return "\n".join(lines)
+    said += [*parked_lines(wish.source, tally.sheltered, tally.endangered), *notes]
+    return lines(said)
 
 
-def _as_json(wish: Wish, tally: Tally) -> str:
+def _as_json(wish: Wish, tally: Tally, notes: Sequence[str]) -> str:
     return json.dumps(
         {
             "run": tally.run,
@@ -120,11 +140,15 @@ def _as_json(wish: Wish, tally: Tally) -> str:
             "target": wish.target,
             "moved": tally.moved,
             "failed": tally.failed,
+            "renewed": tally.renewed,
+            "parked": dict(tally.sheltered),
+            "endangered": dict(tally.endangered),
             "reasons": dict(tally.reasons),
             "examples": [{"id": failure.id, "why": failure.why} for failure in tally.examples],
             "maybe_twice": tally.maybe_twice,
             "reconnects": tally.reconnects,
             "seconds": round(tally.seconds, 3),
             "ended": tally.ended.name.lower(),
+            "notes": list(notes),
         }
     )

@@ -29,6 +29,15 @@ ApiOption = Annotated[
     str | None,
     typer.Option("--api", metavar="URL", help="URL of the management API (environment: DLQ_API)."),
 ]
+LiftLimit = Annotated[
+    bool,
+    typer.Option(
+        "--lift-limit",
+        help="Take the delivery limit off the queue while this runs (by a policy, through the management "
+        "API) and put it back afterwards: faster where letters have few deliveries left, and a kill loses "
+        "none.",
+    ),
+]
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="URL of the store (environment: DLQ_STORE).")
 ]

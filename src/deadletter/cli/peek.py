@@ -3,90 +3,107 @@
 from __future__ import annotations
 
 import base64
-import json
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 from deadletter import config
 from deadletter.cli import loop
+from deadletter.cli.care import parked_lines
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
+from deadletter.cli.units import count
 from deadletter.core import looking
 from deadletter.core.deaths import Death
 from deadletter.core.failure import Failure
-from deadletter.core.origin import Ambiguous, Origin
+from deadletter.core.lenient import shown
+from deadletter.core.origin import Ambiguous, Origin, Unproven
+from deadletter.core.shown import line, lines
+from deadletter.service.lifting import renewed_words
 from deadletter.service.peek import Look, Peeked, body_text, peek
+from deadletter.service.withheld import Withheld, withheld
 
 STACK_LINES = 6
 
 
 def run(
-    *, queue: str, file: Path | None, url: str | None, limit: int, body_bytes: int, as_json: bool
+    *,
+    queue: str,
+    file: Path | None,
+    options: Mapping[str, object],
+    limit: int,
+    body_bytes: int,
+    lift_limit: bool,
+    as_json: bool,
 ) -> Exit:
-    addresses = config.load(config=file, options={"broker.url": url}).broker.addresses
-    look = loop.run(peek(addresses, queue, limit=limit))
+    broker = config.load(config=file, options=options).broker
+    look = loop.run(peek(broker.addresses, queue, limit=limit, api=broker.api, lift=lift_limit))
+    nothing = not look.letters and not look.unreadable
+    held = loop.run(withheld(broker.addresses, broker.api, queue)) if nothing else None
     if as_json:
-        result(json.dumps(_as_json(look, body_bytes), ensure_ascii=False, default=_plain))
+        told = {"messages": held.messages, "why": held.why} if held is not None else None
+        data({**_as_json(look, body_bytes), "withheld": told}, default=_plain)
+    elif held is not None:
+        result(withheld_text(queue, held))
     else:
-        result(_as_text(look, body_bytes, addresses[0].vhost))
-    return Exit.LEFT if look.unreadable else Exit.DONE
+        result(_as_text(look, body_bytes))
+    amiss = look.unreadable or look.parked or look.endangered or held is not None
+    return Exit.LEFT if amiss else Exit.DONE
 
 
-def _as_text(look: Look, body_bytes: int, vhost: str) -> str:
+def withheld_text(queue: str, held: Withheld) -> str:
+    return line(f"{queue} holds {count(held.messages)} that cannot be looked at: {held.why}")
+
+
+def _as_text(look: Look, body_bytes: int) -> str:
     if not look.letters and not look.unreadable:
-        return f"{look.queue} is empty"
-    parts = [letter_text(number, seen, body_bytes) for number, seen in enumerate(look.letters, 1)]
+        return "\n\n".join(map(line, [f"{look.queue} is empty", *look.notes]))
+    limit = look.deliveries.limit
+    parts = [letter_text(number, seen, body_bytes, limit) for number, seen in enumerate(look.letters, 1)]
     if look.unreadable:
         parts.append(f"{look.unreadable} letters could not be read; they are still there")
     if look.renewed:
-        parts.append(
-            f"{look.renewed} letters had spent {looking.RENEW_AT} or more deliveries and were renewed: they "
-            f"are at the end of {look.queue} now; {looking.advice(look.queue, vhost)}"
-        )
+        parts.append(f"{renewed_words(look.renewed, look.queue, limit)}; {look.advice}")
     elif look.counted and look.cost is looking.LookCost.A_DELIVERY:
         parts.append(
-            f"on RabbitMQ {look.server_version} this look cost each letter {look.cost.value}; "
-            f"{looking.advice(look.queue, vhost)}"
+            f"on RabbitMQ {look.server_version} this look cost each letter {look.cost.value}; {look.advice}"
         )
+    parts += [*parked_lines(look.queue, look.parked, look.endangered), *look.notes]
     return "\n\n".join(parts)
 
 
-def letter_text(number: int, seen: Peeked, body_bytes: int) -> str:
+def letter_text(number: int, seen: Peeked, body_bytes: int, limit: int | None = None) -> str:
     letter = seen.letter
-    lines = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
-    lines.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
-    lines += [f"   died        {_death_text(death)}" for death in letter.history.all[:5]]
+    said = [f"{number}. {seen.id}", f"   came by     {_by(seen.exchange, seen.routing_key)}"]
+    said.append(f"   origin      {_origin_text(letter.origin, letter.provenance)}")
+    said += [f"   died        {_death_text(death)}" for death in letter.history.all[:5]]
+    if (aside := letter.put_aside) is not None:
+        said.append(f"   put aside   {shown(': '.join(filter(None, aside)), 700)}")
     if (failure := letter.failure) is not None:
         what = ": ".join(filter(None, (failure.error_type, failure.message))) or "no error told"
         first, *more = what.splitlines() or [""]
-        lines += [
+        said += [
             f"   error       {first} ({failure.framework.value})",
             *(f"               {m}" for m in more),
         ]
         if where := _where_text(failure):
-            lines.append(f"   failed      {where}")
+            said.append(f"   failed      {where}")
         if failure.stack:
-            lines += [f"               {line}" for line in failure.stack.splitlines()[:STACK_LINES]]
+            said += [f"               {one}" for one in failure.stack.splitlines()[:STACK_LINES]]
     if seen.delivery_count is not None:
         left = seen.remaining_deliveries
-        rest = (
-            ""
-            if left is None
-            else f", {max(0, left)} left of {looking.DEFAULT_LIMIT} if no other limit is set"
-        )
-        lines.append(f"   deliveries  {seen.delivery_count} spent{rest}")
+        rest = "" if left is None else f", {left} left of {limit}"
+        said.append(f"   deliveries  {seen.delivery_count} spent{rest}")
     properties = {
         name: value
         for name in ("message_id", "content_type", "type", "app_id", "timestamp", "correlation_id")
         if (value := getattr(seen.properties, name)) is not None
     }
-    lines.append("   properties  " + (", ".join(f"{k}={v}" for k, v in properties.items()) or "none"))
-    lines.append(f"   body        {len(seen.body):,} bytes")
-    lines += [
-        f"     {line}" for line in body_text(seen.body, letter.content_type, most=body_bytes).splitlines()
-    ]
-    return "\n".join(lines)
+    said.append("   properties  " + (", ".join(f"{k}={v}" for k, v in properties.items()) or "none"))
+    said.append(f"   body        {len(seen.body):,} bytes")
+    body = body_text(seen.body, letter.content_type, most=body_bytes).split("\n")
+    return "\n".join([lines(said), *(f"     {one}" for one in body)])
 
 
 def _where_text(failure: Failure) -> str:
@@ -104,13 +121,14 @@ def _by(exchange: str, routing_key: str) -> str:
 
 def _origin_text(origin: Origin | None, provenance: object) -> str:
     if origin is None:
-        return f"in doubt: {provenance.why}" if isinstance(provenance, Ambiguous) else "not known"
-    return f"{origin.queue} ({_by(origin.exchange or '', origin.routing_key or '')})"
+        return f"in doubt: {provenance.why}" if isinstance(provenance, Ambiguous | Unproven) else "not known"
+    came_by = _by(shown(origin.exchange or ""), shown(origin.routing_key or ""))
+    return f"{shown(origin.queue)} ({came_by})"
 
 
 def _death_text(death: Death) -> str:
     when = "" if death.first_at is None else f", first {death.first_at:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{death.reason} in {death.queue}, {death.count} ×{when}"
+    return f"{shown(death.reason)} in {shown(death.queue)}, {death.count} ×{when}"
 
 
 def _as_json(look: Look, body_bytes: int) -> dict[str, object]:
@@ -118,7 +136,12 @@ def _as_json(look: Look, body_bytes: int) -> dict[str, object]:
         "queue": look.queue,
         "broker": look.server_version,
         "look_cost": look.cost.name.lower() if look.counted else "free",
+        "delivery_limit": look.deliveries.limit,
+        "delivery_limit_known": look.deliveries.known,
         "renewed": look.renewed,
+        "parked": dict(look.parked),
+        "endangered": dict(look.endangered),
+        "notes": list(look.notes),
         "unreadable": look.unreadable,
         "letters": [_letter_json(seen, body_bytes) for seen in look.letters],
     }
@@ -137,12 +160,19 @@ def _letter_json(seen: Peeked, body_bytes: int) -> dict[str, object]:
         "redelivered": seen.redelivered,
         "origin": None
         if origin is None
-        else {"queue": origin.queue, "exchange": origin.exchange, "routing_keys": list(origin.routing_keys)},
+        else {
+            "queue": shown(origin.queue),
+            "exchange": None if origin.exchange is None else shown(origin.exchange),
+            "routing_keys": [shown(key) for key in origin.routing_keys],
+        },
         "provenance": type(letter.provenance).__name__.lower(),
         "deaths": [
-            {"queue": d.queue, "reason": d.reason, "count": d.count, "first_at": d.first_at}
+            {"queue": shown(d.queue), "reason": shown(d.reason), "count": d.count, "first_at": d.first_at}
             for d in letter.history.all
         ],
+        "put_aside": None
+        if (aside := letter.put_aside) is None
+        else {"cause": shown(aside.cause), "why": shown(aside.why, 700)},
         "error": None
         if failure is None
         else {

@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Final
 
 from deadletter import config
+from deadletter.broker.shape import read_topology
 from deadletter.cli import letter_file, loop, policy_store
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
 from deadletter.cli.letter_file import Sample
 from deadletter.cli.output import result
+from deadletter.cli.peek import withheld_text
 from deadletter.cli.policy_store import Look
 from deadletter.cli.units import count
 from deadletter.config.settings import Mode, Settings, Watch
+from deadletter.core.deaths import OriginBy
 from deadletter.core.decide import Answer, Circumstances, Decision, Retry, questions
+from deadletter.core.descent import Descent
 from deadletter.core.duration import duration_text, rough_duration_text
 from deadletter.core.event_config import TABLE, from_table
 from deadletter.core.explain import Explanation, Step, explain
@@ -28,10 +32,12 @@ from deadletter.core.glob import glob
 from deadletter.core.lenient import shown
 from deadletter.core.letter_view import LetterView, view_letter
 from deadletter.core.looking import version_of
+from deadletter.core.place import Place
 from deadletter.core.policy import JqCondition, Match, Policies, Policy
-from deadletter.errors import UsageError
+from deadletter.errors import ManagementRefused, UsageError
 from deadletter.service.conditions import Conditions, Question
 from deadletter.service.peek import peek
+from deadletter.service.withheld import withheld
 
 _MAX_NAME_CHARS: Final = 100
 
@@ -109,10 +115,14 @@ def explain_queue(
 ) -> Exit:
     """The first letter of a queue, looked at and left there."""
     settings = config.load(config=file, options={"broker.url": url})
-    look = loop.run(peek(settings.broker.addresses, queue, limit=1))
+    broker = settings.broker
+    look = loop.run(peek(broker.addresses, queue, limit=1, api=broker.api))
+    if not look.letters and (held := loop.run(withheld(broker.addresses, broker.api, queue))) is not None:
+        raise UsageError(f"expected a letter to explain; {withheld_text(queue, held)}")
     if not look.letters:
         raise UsageError(f"expected a letter in {queue!r} to explain; it is empty")
     seen = look.letters[0]
+    chosen = None if watch is None else _watch(settings, watch)
     return explain_sample(
         Sample(headers=seen.letter.headers, content_type=seen.properties.content_type, body=seen.body),
         settings,
@@ -120,13 +130,35 @@ def explain_queue(
         old_broker=version_of(look.server_version) < (4, 0),
         now=datetime.now(UTC),
         as_json=as_json,
+        place=loop.run(_place(settings, queue, () if chosen is None else chosen.origins)),
+        came_by=(seen.exchange, seen.routing_key),
     )
 
 
+async def _place(settings: Settings, queue: str, named: tuple[str, ...]) -> Place | None:
+    """As the service knows it; None where nobody tells the shape of the broker."""
+    try:
+        shape = await read_topology(settings.broker.addresses[0], settings.broker.api)
+    except ManagementRefused:
+        return None
+    return Place(queue=queue, ways=Descent(shape), named=named)
+
+
 def explain_sample(
-    sample: Sample, settings: Settings, *, watch: str | None, old_broker: bool, now: datetime, as_json: bool
+    sample: Sample,
+    settings: Settings,
+    *,
+    watch: str | None,
+    old_broker: bool,
+    now: datetime,
+    as_json: bool,
+    place: Place | None = None,
+    came_by: tuple[str, str] = ("", ""),
 ) -> Exit:
-    """What would happen to one letter, wherever it was taken from. `old_broker`: a RabbitMQ 3.x."""
+    """What would happen to one letter, wherever it was taken from. `old_broker`: a RabbitMQ 3.x.
+
+    Without a `place` every death is believed that can be one.
+    """
     chosen = None if watch is None else _watch(settings, watch)
     policies = settings.policies if chosen is None else settings.policies_of(chosen)
     letter = view_letter(
@@ -134,6 +166,9 @@ def explain_sample(
         broker_keeps_client_deaths=old_broker,
         content_type=sample.content_type,
         body=sample.body,
+        by=OriginBy.FAILURE if chosen is None else chosen.origin_by,
+        place=place,
+        came_by=came_by,
     )
     told = explain(
         letter,

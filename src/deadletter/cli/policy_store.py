@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TypeVar
 from deadletter import config
 from deadletter.cli import loop
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import complain, result
 from deadletter.cli.units import count
 from deadletter.config.settings import Settings
 from deadletter.core.event_config import TABLE, InForce, Row, check_new, in_force, policies_from
@@ -105,7 +104,7 @@ def told(error: StoreError | None) -> Exit:
     """What a store did not do is one line on stderr and an exit code of its own."""
     if error is None:
         return Exit.DONE
-    sys.stderr.write(f"dlq: {error}\n")
+    complain(error)
     return Exit.UNREACHABLE
 
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from deadletter.broker import courier
 from deadletter.broker.session import Connected, Waiting
 from deadletter.cli.units import span
+from deadletter.core import shown
 
 
 class MoveScreen:
@@ -22,16 +23,16 @@ class MoveScreen:
     def __init__(self, description: str, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, highlight=False, quiet=quiet)
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[rate]}", markup=False),
             TimeRemainingColumn(),
             console=self._console,
             disable=quiet or not self._console.is_terminal,
             transient=True,
         )
-        self._task = self._bar.add_task(description, total=None, rate="")
+        self._task = self._bar.add_task(shown.line(description), total=None, rate="")
         self._connected = False
 
     def __enter__(self) -> Self:
@@ -44,11 +45,11 @@ class MoveScreen:
         self._bar.stop()
 
     def say(self, line: str) -> None:
-        self._console.print(line, markup=False)
+        self._console.print(shown.line(line), markup=False)
 
     def describe(self, description: str) -> None:
         """What is worked on now."""
-        self._bar.update(self._task, description=description)
+        self._bar.update(self._task, description=shown.line(description))
 
     def on_event(self, event: courier.Event) -> None:
         match event:

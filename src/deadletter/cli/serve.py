@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +42,8 @@ from deadletter.store import default_url
 TICK_S: Final = 1.0
 LAST_WORDS_S: Final = 3.0
 """How long alerts may still take to be sent at the end."""
+OVERTIME_S: Final = 10.0
+"""So long after the time for an orderly end it is ended by force."""
 
 
 def run(*, file: Path | None, options: Mapping[str, object], watch: Sequence[str]) -> Exit:
@@ -153,13 +156,12 @@ async def _ticking(alerts: AlertBook, desk: _Desk, service: Service) -> None:
 def _on_signals(service: Service, notifier: Notifier, crew: Crew) -> None:
     """SIGTERM, SIGINT: an orderly end, the second one at once. SIGHUP: reload. SIGUSR1: sweep now."""
     running = asyncio.get_running_loop()
-    asked = 0
 
     def end(number: signal.Signals) -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
-            os._exit(128 + number)
+        for one in (signal.SIGTERM, signal.SIGINT):
+            running.remove_signal_handler(one)
+            signal.signal(one, signal.SIG_DFL)  # the kernel's: the second one also ends a loop that hangs
+        _end_by_force_after(service.settings.serve.grace_ms / 1000 + OVERTIME_S)
         service.stop(number.name)
 
     def reload() -> None:
@@ -170,6 +172,18 @@ def _on_signals(service: Service, notifier: Notifier, crew: Crew) -> None:
         running.add_signal_handler(number, end, number)
     running.add_signal_handler(signal.SIGHUP, reload)
     running.add_signal_handler(signal.SIGUSR1, lambda: crew.start(service.sweep((), "signal")))
+
+
+def _end_by_force_after(seconds: float) -> None:
+    """Whatever hangs, a thread or the loop, does not keep it from ending: no letter is in memory only."""
+
+    def end() -> None:
+        print(f"dlq serve: not at an end after {seconds:.0f} s; ended by force", file=sys.stderr, flush=True)
+        os._exit(Exit.LEFT)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 class _Desk:
@@ -200,7 +214,8 @@ class _Desk:
             raise UsageError(
                 f"expected dead-letter queues that a watch looks after, got {', '.join(unknown)}"
             )
-        return [_answer(swept) for swept in await self._service.sweep(dlqs, "request")]
+        since = {gate.gate: gate.since for gate in self.board.status().gates}
+        return [_answer(swept, since) for swept in await self._service.sweep(dlqs, "request")]
 
     def status(self) -> Status:
         return self.board.status()
@@ -214,10 +229,16 @@ class _Desk:
         return None
 
 
-def _answer(swept: Swept) -> SweepAnswer:
+def _answer(swept: Swept, since: Mapping[str, datetime]) -> SweepAnswer:
     if swept.refused:
-        state = SweepState.ELSEWHERE if "another instance" in swept.refused else SweepState.FAILED
+        state = SweepState.ELSEWHERE if swept.elsewhere else SweepState.FAILED
         return SweepAnswer(dlq=swept.dlq, state=state, why=swept.refused)
+    whys = [
+        f"{kept.why} (closed since {since[kept.gate]:%Y-%m-%d %H:%M:%S} UTC)"
+        if kept.gate in since
+        else kept.why
+        for kept in swept.kept
+    ]
     return SweepAnswer(
         dlq=swept.dlq,
         state=SweepState.SWEPT,
@@ -226,6 +247,7 @@ def _answer(swept: Swept) -> SweepAnswer:
         left=swept.left,
         failed=swept.failed,
         seconds=swept.seconds,
+        why="; ".join(whys),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -12,8 +11,9 @@ import httpx
 
 from deadletter.cli.columns import columns
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
 from deadletter.cli.units import count, span
+from deadletter.core.shown import line
 from deadletter.errors import DeadletterError, Unreachable, UsageError
 
 DEFAULT_AT: Final = "http://127.0.0.1:8025"
@@ -26,7 +26,10 @@ _ASK: Final = "start the service with: dlq serve; one that answers no HTTP sweep
 def run(*, dlqs: Sequence[str], at: str, token: str | None, as_json: bool) -> Exit:
     answer = _ask(_url(at), {"dlqs": list(dlqs)}, token)
     sweeps = _sweeps(answer, at)
-    result(json.dumps({"sweeps": sweeps}, ensure_ascii=False) if as_json else _as_text(sweeps))
+    if as_json:
+        data({"sweeps": sweeps})
+    else:
+        result(_as_text(sweeps))
     whole = all(one["state"] != "failed" and not one["failed"] and not one["left"] for one in sweeps)
     return Exit.DONE if whole else Exit.LEFT
 
@@ -99,7 +102,7 @@ def _as_text(sweeps: Sequence[Mapping[str, Any]]) -> str:
         [s["dlq"], s["state"], *(f"{s[key]:,}" for key in ("seen", "moved", "left", "failed")), _took(s)]
         for s in sweeps
     ]
-    lines = [columns(rows), *(f"{s['dlq']}: {s['why']}" for s in sweeps if s["why"])]
+    lines = [columns(rows), *(line(f"{s['dlq']}: {s['why']}") for s in sweeps if s["why"])]
     moved = sum(s["moved"] for s in sweeps)
     seen = sum(s["seen"] for s in sweeps)
     lines.append(f"moved {count(moved)} of {seen:,} in {count(len(sweeps), 'queue')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from deadletter.broker.definitions import read_definitions
 from deadletter.broker.shape import read_topology
 from deadletter.cli import loop, topology_words
 from deadletter.cli.exits import Exit
-from deadletter.cli.output import result
+from deadletter.cli.output import data, result
 from deadletter.cli.schedule import parse_backoff
 from deadletter.cli.screen import MoveScreen
 from deadletter.cli.units import parse_rate
@@ -27,8 +26,12 @@ from deadletter.core.draw.graph import Graph, Shape, graph
 from deadletter.core.draw.mermaid import mermaid
 from deadletter.core.draw.svg import svg
 from deadletter.core.drift import compare
+from deadletter.core.finding import Finding
 from deadletter.core.plan import Plan
 from deadletter.core.policy import Policy
+from deadletter.core.rules.case import Case
+from deadletter.core.rules.growth import multiplied
+from deadletter.core.shown import exact_json, line
 from deadletter.core.topology import Queue, Topology, topology
 from deadletter.errors import UsageError
 from deadletter.service.apply import Applied, apply
@@ -104,9 +107,9 @@ def _planned(plan: Plan, form: str) -> str:
         case "table":
             return topology_words.plan_text(plan)
         case "definitions":
-            return json.dumps(definitions_of(plan.topology), indent=2, ensure_ascii=False)
+            return exact_json(definitions_of(plan.topology), indent=2)
         case "json":
-            return json.dumps(topology_words.plan_json(plan), ensure_ascii=False)
+            return exact_json(topology_words.plan_json(plan))
         case _:
             return _drawn(_plan_picture(plan), form, f"layout {plan.layout} for queue {plan.queue}")
 
@@ -138,14 +141,20 @@ def print_diff(wish: Wish, *, as_json: bool) -> Exit:
     settings = wish.settings()
     live = _live(settings)
     plan = wish.plan(settings, version=live.version, there=live)
-    drifts = compare(plan.topology, live)
+    drifts, copied = compare(plan.topology, live), _multiplied(plan, live)
     if as_json:
         told = {"layout": plan.layout, "queue": plan.queue, "broker": live.version, "vhost": live.vhost}
         found = [topology_words.drift_json(drift, live) for drift in drifts]
-        result(json.dumps({**told, "drift": found}, ensure_ascii=False))
+        found += map(topology_words.copied_json, copied)
+        data({**told, "drift": found})
     else:
-        result(topology_words.diff_text(drifts, live))
-    return Exit.LEFT if drifts else Exit.DONE
+        result(topology_words.diff_text(drifts, live, copied))
+    return Exit.LEFT if drifts or copied else Exit.DONE
+
+
+def _multiplied(plan: Plan, live: Topology) -> tuple[Finding, ...]:
+    """Where letters of this plan become more, whatever is declared."""
+    return multiplied(Case(topology=live, now_ms=0), {plan.queue, *plan.topology.queues})
 
 
 def run_apply(wish: Wish, *, migrating: bool, rate: str | None, dry_run: bool, as_json: bool) -> Exit:
@@ -156,12 +165,13 @@ def run_apply(wish: Wish, *, migrating: bool, rate: str | None, dry_run: bool, a
     live = _live(settings)
     plan = wish.plan(settings, version=live.version, there=live)
     if dry_run:
-        drifts = compare(plan.topology, live)
+        drifts, copied = compare(plan.topology, live), _multiplied(plan, live)
         if as_json:
             found = [topology_words.drift_json(drift, live) for drift in drifts]
-            result(json.dumps({"dry_run": True, "layout": plan.layout, "drift": found}, ensure_ascii=False))
+            found += map(topology_words.copied_json, copied)
+            data({"dry_run": True, "layout": plan.layout, "drift": found})
         else:
-            result(topology_words.dry_text(drifts, live, migrating=migrating))
+            result(topology_words.dry_text(drifts, live, migrating=migrating, copied=copied))
         return Exit.DONE
 
     async def work() -> Applied:
@@ -183,11 +193,12 @@ def run_apply(wish: Wish, *, migrating: bool, rate: str | None, dry_run: bool, a
             )
 
     applied = loop.run(work())
+    copied = _multiplied(plan, applied.live)
     if as_json:
-        result(json.dumps(topology_words.applied_json(plan, applied), ensure_ascii=False))
+        data(topology_words.applied_json(plan, applied, copied))
     else:
-        result(topology_words.applied_text(applied))
-    return Exit.DONE if applied.complete else Exit.LEFT
+        result(topology_words.applied_text(applied, copied))
+    return Exit.DONE if applied.complete and not copied else Exit.LEFT
 
 
 # -- draw -------------------------------------------------------------------------------------------------
@@ -231,7 +242,7 @@ def _drawn(picture: Graph, form: str, title: str) -> str:
         case "mermaid":
             return mermaid(picture)
         case _:
-            return json.dumps(topology_words.graph_json(picture), ensure_ascii=False)
+            return exact_json(topology_words.graph_json(picture))
 
 
 # -- both -------------------------------------------------------------------------------------------------
@@ -247,4 +258,4 @@ def _write(text: str, output: Path | None) -> None:
         output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--output {output}: expected a file to write, got {error.strerror}") from error
-    sys.stderr.write(f"written to {output}\n")
+    sys.stderr.write(line(f"written to {output}") + "\n")

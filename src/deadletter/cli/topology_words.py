@@ -23,13 +23,17 @@ from deadletter.core.drift import (
     Planned,
     planned_exchanges,
 )
+from deadletter.core.finding import Finding
 from deadletter.core.layouts import correction_text
 from deadletter.core.plan import Plan
+from deadletter.core.shown import line
 from deadletter.core.topology import Topology
 from deadletter.service.apply import Applied
 from deadletter.service.migrate import Migrated, NotMigrated, Result
 
 WIDTH: Final = 100
+MULTIPLIED: Final = "multiplied"
+"""No drift from a plan: the shape around it makes several of one letter."""
 
 
 # -- a plan -----------------------------------------------------------------------------------------------
@@ -43,7 +47,7 @@ def plan_text(plan: Plan) -> str:
     ]
     rows = [[*_name(thing), drift.describe(thing)] for thing in things]
     lines = [
-        f"layout {plan.layout} for queue {plan.queue}"
+        line(f"layout {plan.layout} for queue {plan.queue}")
         + (f", RabbitMQ {shape.version}" if shape.version else "")
     ]
     lines += ["", columns([["what", "name", "how"], *rows])] if rows else ["", "nothing to declare"]
@@ -63,7 +67,7 @@ def _name(thing: Planned) -> tuple[str, str]:
 
 def _bullet(text: str) -> str:
     return textwrap.fill(
-        text,
+        line(text),
         WIDTH,
         initial_indent="  - ",
         subsequent_indent="    ",
@@ -93,23 +97,47 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 # -- drift ------------------------------------------------------------------------------------------------
-def diff_text(drifts: Sequence[Drift], live: Topology) -> str:
-    if not drifts:
+def diff_text(drifts: Sequence[Drift], live: Topology, copied: Sequence[Finding]) -> str:
+    if not drifts and not copied:
         return "everything planned is there, as planned"
-    return "\n".join([*_told(drifts, live), "", f"{count(len(drifts), 'difference')}; nothing was touched"])
+    lines = [*_told(drifts, live), *([""] if drifts and copied else []), *_copied_text(copied)]
+    return "\n".join([*lines, "", f"{count(len(drifts) + len(copied), 'difference')}; nothing was touched"])
 
 
-def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool) -> str:
-    if not drifts:
+def _copied_text(copied: Sequence[Finding]) -> Iterator[str]:
+    for number, found in enumerate(copied):
+        if number:
+            yield ""
+        yield f"{MULTIPLIED}: exchange {found.subject}"
+        yield f"  found:   {found.why}"
+        yield f"  to do:   {found.fix}"
+
+
+def copied_json(found: Finding) -> dict[str, Any]:
+    return {
+        "kind": MULTIPLIED,
+        "subject": f"exchange {found.subject}",
+        "planned": "one dead-letter queue for each letter",
+        "found": found.why,
+        "steps": [found.fix],
+    }
+
+
+def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool, copied: Sequence[Finding]) -> str:
+    if not drifts and not copied:
         return "everything planned is there; nothing would be done"
     would = [drift.subject(one.planned) for one in drifts if isinstance(one, Missing)]
-    lines = [f"would declare {subject}" for subject in would]
+    lines = [line(f"would declare {subject}") for subject in would]
     if migrating:
-        lines += [f"would {verb} {drift.subject(one.planned)}" for one in drifts if (verb := _verb(one))]
+        lines += [
+            line(f"would {verb} {drift.subject(one.planned)}") for one in drifts if (verb := _verb(one))
+        ]
         drifts = [one for one in drifts if not _verb(one)]
     rest = [one for one in drifts if not isinstance(one, Missing)]
     if rest:
         lines += ["", *_told(rest, live)]
+    if copied:
+        lines += ["", *_copied_text(copied)]
     return "\n".join([*lines, "", "nothing was touched"])
 
 
@@ -133,14 +161,14 @@ def _told(drifts: Sequence[Drift], live: Topology) -> Iterator[str]:
         words = drift.words(one, live)
         if number:
             yield ""
-        yield f"{words.kind}: {words.subject}"
-        yield f"  planned: {words.planned}"
-        yield f"  found:   {words.found}"
+        yield line(f"{words.kind}: {words.subject}")
+        yield line(f"  planned: {words.planned}")
+        yield line(f"  found:   {words.found}")
         if len(words.steps) == 1:
-            yield f"  to do:   {words.steps[0]}"
+            yield line(f"  to do:   {words.steps[0]}")
         else:
             yield "  to do:"
-            yield from (f"    {step}. {text}" for step, text in enumerate(words.steps, 1))
+            yield from (line(f"    {step}. {text}") for step, text in enumerate(words.steps, 1))
 
 
 def drift_json(one: Drift, live: Topology) -> dict[str, Any]:
@@ -155,15 +183,19 @@ def drift_json(one: Drift, live: Topology) -> dict[str, Any]:
 
 
 # -- what became of it ------------------------------------------------------------------------------------
-def applied_text(applied: Applied) -> str:
+def applied_text(applied: Applied, copied: Sequence[Finding]) -> str:
     worth = [item for item in applied.items if item.outcome is not Outcome.THERE]
     rows = [[item.outcome.value, item.subject, item.why] for item in worth]
     lines = [columns(rows)] if rows else []
-    lines += [text for one in applied.migrations for text in _migration_text(one)]
+    lines += [line(text) for one in applied.migrations for text in _migration_text(one)]
     if applied.left:
         lines += ["", *_told(applied.left, applied.live)]
+    if copied:
+        lines += ["", *_copied_text(copied)]
     tally = _tally(applied.items)
     ending = "everything planned is there" if applied.complete else "not everything is as planned"
+    if applied.complete and copied:
+        ending = "all of the plan is declared, and letters are multiplied beside it"
     return "\n".join([*lines, "", f"{tally}; {ending}"]).lstrip("\n")
 
 
@@ -177,32 +209,40 @@ def _tally(items: Sequence[Item]) -> str:
 
 def _migration_text(one: Result) -> Iterator[str]:
     match one:
-        case Migrated(queue=queue, moved=moved, set_aside=set_aside, copies=copies, maybe_twice=twice):
+        case Migrated(queue=queue, moved=moved, set_aside=set_aside, copies=copies):
             yield f"migrated {queue}: it is as planned; {count(moved)} were moved on the way there and back"
             if set_aside:
                 yield (
                     f"  {count(set_aside)} looked like copies an interruption left, and are in {copies}; "
                     f"if they are letters of their own: dlq move --keep-deaths {copies} {queue}"
                 )
-            if twice:
-                yield f"  up to {count(twice)} may be in {queue} twice, with the same deadletter-id"
+            if one.maybe_twice:
+                yield f"  up to {count(one.maybe_twice)} may be in {queue} twice, with the same deadletter-id"
+            if one.gone:
+                yield (
+                    f"  {count(one.gone)} went with the old queue: published to it by its name in the "
+                    "instant in which it was deleted"
+                )
         case NotMigrated(queue=queue, why=why):
             yield f"not migrated {queue}: {why}"
         case _:
             assert_never(one)
 
 
-def applied_json(plan: Plan, applied: Applied) -> dict[str, Any]:
+def applied_json(plan: Plan, applied: Applied, copied: Sequence[Finding]) -> dict[str, Any]:
     return {
         "layout": plan.layout,
         "queue": plan.queue,
-        "complete": applied.complete,
+        "complete": applied.complete and not copied,
         "items": [
             {"subject": item.subject, "outcome": item.outcome.value, "why": item.why}
             for item in applied.items
         ],
         "migrations": [_migration_json(one) for one in applied.migrations],
-        "drift": [drift_json(one, applied.live) for one in applied.left],
+        "drift": [
+            *(drift_json(one, applied.live) for one in applied.left),
+            *map(copied_json, copied),
+        ],
     }
 
 
@@ -216,6 +256,7 @@ def _migration_json(one: Result) -> dict[str, Any]:
                 "set_aside": one.set_aside,
                 "copies": one.copies if one.set_aside else None,
                 "maybe_twice": one.maybe_twice,
+                "gone": one.gone,
                 "why": None,
             }
         case NotMigrated():

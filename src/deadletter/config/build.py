@@ -17,6 +17,7 @@ from deadletter.config.settings import (
     Watch,
 )
 from deadletter.core.backoff import MAX_DELAY_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.deaths import OriginBy
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 
@@ -142,6 +143,8 @@ def watch(table: model_serve.WatchTable, vhost: str) -> Watch:
         pauses=None if table.backoff is None else backoff(table.backoff),
         limit_per_boot=table.limit_per_boot,
         policies=None if table.policies is None else tuple(table.policies),
+        origins=tuple(table.origins or ()),
+        origin_by=OriginBy(table.origin_by),
     )
 
 
@@ -173,6 +176,7 @@ def serve(table: model_serve.Serve) -> ServeSettings:
         log_level=table.log_level,
         grace_ms=table.grace_ms,
         prefetch=table.prefetch,
+        heartbeat_ms=table.heartbeat_ms,
         survey_ms=table.survey_ms,
         adjust_dlqs=table.adjust_dlqs,
     )

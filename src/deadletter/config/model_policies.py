@@ -189,8 +189,8 @@ class Handling(Table):
     )
     count_by: Counted = Field(
         default=as_written("own"),
-        description="How its attempts are counted: own (deadletter-attempt), first (newest x-death entry), "
-        "sum (of all), reason:REASON, queue:NAME, header:NAME.",
+        description="How its attempts are counted: own (deadletter-attempt), first (the x-death entry "
+        "that decides), sum (of all), reason:REASON, queue:NAME, header:NAME.",
     )
     budget_per_minute: int | None = Field(
         default=None,

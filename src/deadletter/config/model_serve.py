@@ -14,10 +14,13 @@ from deadletter.config.table import (
     Delay,
     Finding,
     Grace,
+    Heartbeat,
     Layout,
     Listen,
     Mode,
     Name,
+    Names,
+    OriginBy,
     Pattern,
     Survey,
     Table,
@@ -73,6 +76,17 @@ class WatchTable(Table):
         description="Which policies decide, by name, in the file's order; the default after them.",
     )
 
+    origins: Names | None = Field(
+        default=None,
+        description="Queues that are believed to be an origin although the bindings do not lead from there "
+        "to the dead-letter queue; * for any run of characters. Without it: only those from which they lead.",
+    )
+    origin_by: OriginBy = Field(
+        default="failure",
+        description="Which death names the origin: failure (the newest by rejected or delivery_limit, else "
+        "the oldest), first (the oldest), last (the newest).",
+    )
+
     @property
     def takes(self) -> str:
         """The queue or queues, also where nobody named them."""
@@ -104,6 +118,9 @@ class WatchTable(Table):
             )
         if self.delays_ms is not None and self.way != "levels":
             yield Finding(("delays",), f'nothing with layout = "{self.way}"; it belongs to layout = "levels"')
+        for place, origin in enumerate(self.origins or ()):
+            if origin.startswith(PREFIX):
+                yield Finding(("origins", place), "a queue of yours; those of deadletter.* are our own")
         named = self.policies or []
         for place, name in enumerate(named):
             if name in named[:place]:
@@ -213,6 +230,12 @@ class Serve(Table):
     )
     prefetch: int = Field(
         default=500, ge=1, le=65_535, description="How many letters of one queue are in hand at once."
+    )
+    heartbeat_ms: Heartbeat = Field(
+        default=as_written("10s"),
+        alias="heartbeat",
+        description="How often broker and service hear of each other, at least. What a frozen instance holds "
+        "goes to the others after two to three times this.",
     )
     survey_ms: Survey = Field(
         default=as_written("5s"),

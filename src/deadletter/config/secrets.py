@@ -10,6 +10,8 @@ import json
 import re
 from typing import Final
 
+from deadletter.core.shown import line
+
 HIDDEN: Final = "***"
 _MAX_SHOWN_CHARS: Final = 200
 _MAX_SHOWN_ITEMS: Final = 20
@@ -93,5 +95,4 @@ def _written(value: object) -> str:
 
 
 def _bounded(text: str) -> str:
-    line = "".join(c if c.isprintable() else "·" for c in text)
-    return line if len(line) <= _MAX_SHOWN_CHARS else line[: _MAX_SHOWN_CHARS - 1] + "…"
+    return line(text, _MAX_SHOWN_CHARS)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from deadletter.amqp.address import Address
 from deadletter.core.backoff import Backoff
-from deadletter.core.deaths import CountBy
+from deadletter.core.deaths import CountBy, OriginBy
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.policy import Policies
 
@@ -81,6 +81,9 @@ class Watch:
     pauses: Backoff | None = None
     limit_per_boot: int | None = None
     policies: tuple[str, ...] | None = None
+    origins: tuple[str, ...] = ()
+    """Patterns of queues that are believed to be an origin, whatever the shape of the broker says."""
+    origin_by: OriginBy = OriginBy.FAILURE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +131,8 @@ class ServeSettings:
     grace_ms: int = 30_000
     """How long an orderly end may take."""
     prefetch: int = 500
+    heartbeat_ms: int = 10_000
+    """At least so often broker and service hear of each other."""
     survey_ms: int = 5_000
     """How often queues are looked at."""
     adjust_dlqs: bool = True

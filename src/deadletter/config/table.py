@@ -77,6 +77,8 @@ Floor = Annotated[int, _time(0), _TIME_SCHEMA]
 Age = Annotated[int, _time(1), _TIME_SCHEMA]
 # the broker takes back what is held for half an hour, so nobody may take longer to put it down
 Grace = Annotated[int, _time(0, 1_800_000), _TIME_SCHEMA]
+# whole seconds on the wire; a broker that checks more often would take a busy moment for a death
+Heartbeat = Annotated[int, _time(2_000, 600_000), _TIME_SCHEMA]
 Survey = Annotated[int, _time(1_000, 3_600_000), _TIME_SCHEMA]
 Listen = Annotated[
     str | None, PlainValidator(listen), WithJsonSchema({"type": "string", "pattern": LISTEN_PATTERN})
@@ -91,6 +93,7 @@ Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 ThenWord = Literal["park", "discard", "leave"]
 Mode = Literal["consume", "sweep", "startup", "manual"]
 Layout = Literal["return", "levels", "sweep"]
+OriginBy = Literal["failure", "first", "last"]
 
 
 def _listed(value: object) -> object:

@@ -14,7 +14,6 @@ itself after a lost connection. SIGTERM: no new messages, handlers end what they
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -31,6 +30,7 @@ from deadletter.consumer.idempotency import Ids
 from deadletter.consumer.once import Key
 from deadletter.consumer.outcomes import Rule
 from deadletter.consumer.serving import DepthAlert, DepthCall, DepthWatch, Serving
+from deadletter.consumer.signals import Signals
 from deadletter.consumer.statistics import (
     QueueStatistics,
     delays_of,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LAYOUTS", "Consumer", "DepthAlert", "Desk", "LayoutName"]
 
-FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0)
+FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 DEPTH_S: Final = 30.0
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -77,6 +77,7 @@ class Consumer:
         self._depths: list[DepthWatch] = []
         self._emit = Audience()
         self._stop: asyncio.Event | None = None
+        self._serving: Serving | None = None
         self.ready: asyncio.Event | None = None
         """Set while messages are taken; there once `serve` runs."""
 
@@ -247,30 +248,26 @@ class Consumer:
 
     # -- life --------------------------------------------------------------------------------------------
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. The second of them ends it at once."""
+        """Serve until SIGTERM or SIGINT. The second of them ends the process at once."""
+        runner = asyncio.Runner(loop_factory=_new_loop)
         try:
-            import uvloop
-        except ImportError:
-            asyncio.run(self._run())
-        else:
-            uvloop.run(self._run())
+            runner.run(self._run())
+        finally:
+            # It would wait for all that runs on the loop. A handler that does not heed its cancellation has
+            # been named, its message is back in its queue, and it must not keep the process.
+            if self._serving is None or not self._serving.hanging:
+                runner.close()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        serving = asyncio.ensure_future(self.serve())
+        with Signals(stop=self.stop, running=self._running, let_go=self._let_go):
+            await self.serve()
 
-        def end() -> None:
-            if self._stop is not None and self._stop.is_set():
-                serving.cancel()
-            self.stop("asked by a signal")
+    def _running(self) -> list[str]:
+        return [] if self._serving is None else self._serving.running()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end)
-        try:
-            await serving
-        finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+    async def _let_go(self) -> None:
+        if self._serving is not None:
+            await self._serving.let_go()
 
     async def serve(self, broker: MemoryBroker | None = None) -> None:
         """Until `stop`. Raises when it cannot go on: wrong login, a layout that cannot be.
@@ -281,7 +278,7 @@ class Consumer:
             raise UsageError("expected at least one @app.queue(…), got none")
         self._stop = asyncio.Event()
         self.ready = asyncio.Event()
-        await Serving(
+        self._serving = Serving(
             self._addresses if broker is None else [broker.address],
             tuple(self._desks.values()),
             api=self._api,
@@ -295,10 +292,19 @@ class Consumer:
             stop=self._stop,
             ready=self.ready,
             memory=broker,
-        ).run()
+        )
+        await self._serving.run()
 
     def stop(self, why: str = "asked to") -> None:
         """No new messages; handlers end what they have begun; then `serve` returns."""
         if self._stop is not None and not self._stop.is_set():
             self._emit(Stopping(why=why))
             self._stop.set()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

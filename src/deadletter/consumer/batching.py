@@ -7,7 +7,6 @@ the others are done.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,8 +41,8 @@ class BatchHandler(Handling):
                     bodies[place] = body
                 else:
                     outcomes[place] = KNOWN
-            except Exception as error:  # noqa: BLE001 -- its body, its key, or the store: the others go on
-                outcomes[place] = judged(self.rules, error)
+            except BaseException as error:  # noqa: BLE001 -- its body, its key, or the store: the others go on
+                outcomes[place] = judged(self.rules, self._raised(error))
         places = list(bodies)
         if places:
             ends = await self._run([messages[place] for place in places], list(bodies.values()))
@@ -53,28 +52,28 @@ class BatchHandler(Handling):
         return [outcomes[place] for place in range(len(messages))]
 
     async def _run(self, messages: list[Message], bodies: list[Any]) -> list[Outcome]:
-        failed: dict[int, Exception] = {}
+        failed: dict[int, BaseException] = {}
         try:
+            if self._call.abandoned:
+                await self._call.see_out(messages)
             await self._call(messages, self._signature.arguments(bodies, messages, None))
-        except asyncio.CancelledError as error:
-            failed = dict.fromkeys(range(len(messages)), self._awaited(error))
         except BatchFailed as error:
             failed = self._named(error, len(messages))
-        except Exception as error:  # noqa: BLE001 -- this is the place where an application's errors are judged
-            failed = dict.fromkeys(range(len(messages)), error)
+        except BaseException as error:  # noqa: BLE001 -- the place where an application's errors are judged
+            failed = dict.fromkeys(range(len(messages)), self._raised(error))
         return [await self._end(message, failed.get(place)) for place, message in enumerate(messages)]
 
-    def _named(self, error: BatchFailed, size: int) -> dict[int, Exception]:
+    def _named(self, error: BatchFailed, size: int) -> dict[int, BaseException]:
         """Whoever names a place that is not there may have meant another: then nobody knows what is done."""
         if set(error.errors) <= set(range(size)):
-            return error.errors
+            return dict(error.errors)
         got = sorted(error.errors, key=str)
         wrong = UsageError(f"BatchFailed in {self.name}: expected places from 0 to {size - 1}, got {got}")
         wrong.__cause__ = error
         return dict.fromkeys(range(size), wrong)
 
-    async def _end(self, message: Message, error: Exception | None) -> Outcome:
+    async def _end(self, message: Message, error: BaseException | None) -> Outcome:
         message.close()
         if self._once is not None and (key := self._once.key_of(message)) is not None:
             await self._once.end(message, key, done=is_done(message, raised=error is not None))
-        return self._ended(message, error)
+        return self.failed(message, error)

@@ -1,8 +1,11 @@
 """Calling the application's function: awaited, or in a thread, in time.
 
-A coroutine that takes too long is cancelled. A thread cannot be: its message counts as failed, the thread's
-place stays taken until it ends, and while it runs this process does not handle the same message a second
-time, whichever way it comes back.
+Whatever is awaitable that comes back is awaited, on our own loop: a plain function may return the very work.
+
+A coroutine that takes too long is cancelled; one that does not heed that is told of, and so is whoever runs
+it (`on_stubborn`). A thread cannot be cancelled: its message counts as failed, and the thread's place stays
+taken until it ends. In both cases this process does not handle the same message a second time beside it,
+whichever way it comes back.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from deadletter.consumer.callables import is_async, name_of, refuse_generators, seen_out
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import HandlerTimeout
 from deadletter.consumer.threads import Threads
 
+STUBBORN_S: Final = 2.0
+"""How long after its time a handler may still be busy with being cancelled."""
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
@@ -27,16 +33,17 @@ class Call:
     """One function. `most` is how many threads it may have, if it needs any."""
 
     def __init__(self, function: Callable[..., Any], *, timeout_s: float | None, most: int) -> None:
-        self.name: str = str(getattr(function, "__qualname__", repr(function)))
+        refuse_generators("handler", function)
+        self.name: str = name_of(function)
         self.function = function
         self._timeout_s = timeout_s
         self._most = most
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 -- an object with an async __call__ is one too
-        )
+        self.is_async = is_async(function)
         self._threads: Threads | None = None
-        self._abandoned: dict[str, asyncio.Future[Any]] = {}
-        """By letter id: threads nobody waits for any more."""
+        self.abandoned: dict[str, asyncio.Future[Any]] = {}
+        """By letter id: runs nobody waits for any more."""
+        self.on_stubborn: Callable[[asyncio.Task[Any]], None] = _nobody
+        """Hears of a task whose handler was cancelled, its time being over, and goes on."""
 
     @property
     def hurried(self) -> bool:
@@ -48,66 +55,86 @@ class Call:
         if self._threads is not None:
             self._threads.close()
             self._threads = None
-        self._abandoned.clear()
+        self.abandoned.clear()
 
     async def __call__(self, messages: Sequence[Message], arguments: tuple[Any, ...]) -> None:
         if not self.is_async:
             await self._in_thread(messages, arguments)
         elif self._timeout_s is None:
-            await typing.cast("Awaitable[object]", self.function(*arguments))
+            returned = await typing.cast("Awaitable[object]", self.function(*arguments))
+            if returned is not None:
+                await seen_out(self.name, returned)
         else:
-            await self._in_time(arguments)
+            await self._in_time(self.function(*arguments), self._timeout_s)
 
-    async def _in_time(self, arguments: tuple[Any, ...]) -> None:
-        patience = asyncio.timeout(self._timeout_s)
+    async def _in_time(self, doing: object, seconds: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        patience = asyncio.timeout(seconds)
+        stubborn = asyncio.get_running_loop().call_later(seconds + STUBBORN_S, self.on_stubborn, task)
         try:
             async with patience:
-                await typing.cast("Awaitable[object]", self.function(*arguments))
+                await seen_out(self.name, doing)
         except TimeoutError as error:
             if not patience.expired():
                 raise
-            raise HandlerTimeout(f"{self.name} took longer than {self._timeout_s:g} s") from error
+            raise self.late() from error
+        finally:
+            stubborn.cancel()
+
+    def late(self, more: str = "") -> HandlerTimeout:
+        """What its message fails with."""
+        return HandlerTimeout(f"{self.name} took longer than {self._timeout_s:g} s{more}")
 
     async def _in_thread(self, messages: Sequence[Message], arguments: tuple[Any, ...]) -> None:
         if self._threads is None:
             self._threads = Threads(self._most)
-        if self._abandoned:
-            await self._see_out(messages)
         await self._threads.place()  # the clock starts when it can run
-        context = contextvars.copy_context()
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        begun = loop.time()
         ended = self._threads.start(partial(context.run, self.function, *arguments))
         try:
             await asyncio.wait({ended}, timeout=self._timeout_s)
         except asyncio.CancelledError:
-            self._abandon(messages, ended)
+            self.abandon(messages, ended)
             raise
         if not ended.done():
-            self._abandon(messages, ended)
-            raise HandlerTimeout(
-                f"{self.name} took longer than {self._timeout_s:g} s; a thread cannot be stopped, it goes on"
-            )
-        ended.result()
+            self.abandon(messages, ended)
+            raise self.late("; a thread cannot be stopped, it goes on")
+        returned = ended.result()
+        if returned is None:
+            return
+        if self._timeout_s is None:
+            await seen_out(self.name, returned)
+        else:
+            await self._in_time(returned, max(0.0, self._timeout_s - (loop.time() - begun)))
 
-    async def _see_out(self, messages: Sequence[Message]) -> None:
-        """Wait for earlier threads with these messages."""
-        earlier = {self._abandoned[one.id] for one in messages if one.id in self._abandoned}
+    async def see_out(self, messages: Sequence[Message]) -> None:
+        """Wait for earlier runs with these messages that nobody waits for."""
+        earlier = {self.abandoned[one.id] for one in messages if one.id in self.abandoned}
         if earlier:
             _, running = await asyncio.wait(earlier, timeout=self._timeout_s)
             if running:
-                raise HandlerTimeout(
-                    f"{self.name} still runs in a thread with an earlier try of this message"
-                )
+                where = "" if self.is_async else " in a thread"
+                raise HandlerTimeout(f"{self.name} still runs{where} with an earlier try of this message")
 
-    def _abandon(self, messages: Sequence[Message], ended: asyncio.Future[Any]) -> None:
+    def abandon(self, messages: Sequence[Message], ended: asyncio.Future[Any]) -> None:
+        """Nobody waits for this run any more; when it ends that is told."""
         ids = [message.id for message in messages]
 
         def end(late: asyncio.Future[Any]) -> None:
             for one in ids:
-                if self._abandoned.get(one) is late:
-                    del self._abandoned[one]
-            error = late.exception()
-            _log.warning("%s came to its end late, in a thread nobody waited for", self.name, exc_info=error)
+                if self.abandoned.get(one) is late:
+                    del self.abandoned[one]
+            error = None if late.cancelled() else late.exception()
+            if not late.cancelled() and error is None and inspect.iscoroutine(late.result()):
+                late.result().close()  # what a thread returned too late is not begun any more
+            _log.warning("%s came to its end late, when nobody waited for it", self.name, exc_info=error)
 
         for one in ids:
-            self._abandoned[one] = ended
+            self.abandoned[one] = ended
         ended.add_done_callback(end)
+
+
+def _nobody(_task: asyncio.Task[Any]) -> None:
+    return

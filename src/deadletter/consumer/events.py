@@ -107,5 +107,7 @@ class Audience:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001 -- whatever a listener raises, messages go on
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException:  # noqa: BLE001 -- whatever a listener raises, messages go on
                 _log.exception("a listener failed; messages go on")

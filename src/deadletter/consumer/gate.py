@@ -67,6 +67,11 @@ class Gate:
                         return "the health check says no"
             except TimeoutError:
                 return f"the health check did not answer within {ANSWER_S:g} s"
-            except Exception as error:  # noqa: BLE001 -- an application's check; one that fails is a no
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # an application's check; one that fails is a no
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
                 return f"the health check failed with {told(error)}"
         return None

@@ -291,7 +291,6 @@ def _plan(wanted: Wanted, live: Topology | None, version: str = "") -> Plan:
         schedule=wanted.rules.schedule,
         version=version if live is None else live.version,
         declare_queue=live is not None and wanted.queue not in live.queues,
-        in_consumer=True,
         more_levels_ms=_levels_ms(wanted.rules),
         there=live,
     )

@@ -51,7 +51,7 @@ DONE: Final = Done()
 KNOWN: Final = Known()
 
 
-def judged(rules: Rules, error: Exception) -> Outcome:
+def judged(rules: Rules, error: BaseException) -> Outcome:
     """What this error means for a message of a queue with these rules."""
     match error:
         case Undecodable():
@@ -74,7 +74,7 @@ def told(error: BaseException) -> str:
         return f"{type(error).__name__} (its text cannot be made: {type(broken).__name__})"
 
 
-def _by_rule(rules: Rules, error: Exception) -> Outcome:
+def _by_rule(rules: Rules, error: BaseException) -> Outcome:
     treatment = rules.of(error)
     if isinstance(treatment, Schedule):
         return Again(error=error, schedule=treatment)

@@ -105,7 +105,9 @@ class Once:
             return False
         try:
             await run(message, None)
-        except Exception:
+        except asyncio.CancelledError:
+            raise  # how it ended nobody knows: it stays begun
+        except BaseException:
             # A verb stands, whatever was raised after it.
             await self.end(message, key, done=is_done(message, raised=True))
             raise

@@ -257,7 +257,7 @@ class Paths:
 
 
 def _text(headers: Mapping[str, Value], name: str) -> str:
-    return sendable(lenient.name(headers.get(name)) or "")
+    return lenient.name(headers.get(name)) or ""
 
 
 def extra_rung_name(queue: str, delay_ms: int) -> str:

@@ -23,7 +23,7 @@ from deadletter.broker.session import Link
 from deadletter.broker.verdict import Failure, Later, Send, Setback, Verdict, Wrap
 from deadletter.broker.ways import Home, WaysBack, homewards
 from deadletter.consumer.events import Event, Fate, Handled, Lost
-from deadletter.core import names
+from deadletter.core import lenient, names
 from deadletter.core.envelope import Deaths, Leg
 from deadletter.core.layouts.naming import DUE, PARKED, level_name
 from deadletter.core.letter import Letter
@@ -139,7 +139,7 @@ class Releasing:
         origin, key = headers.get(names.ORIGIN_QUEUE), headers.get(names.ORIGIN_ROUTING_KEY)
         if not isinstance(origin, str) or not origin:
             return _parked("origin-unknown", "it is due, and no header says which queue it belongs to")
-        routing_key = key if isinstance(key, str) else ""
+        routing_key = lenient.name(key) or ""  # of all names the key alone may be any bytes
         home = self._ways.known(origin)
         return _later(self._found(origin, routing_key)) if home is None else self._send(home, routing_key)
 

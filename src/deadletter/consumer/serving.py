@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deadletter.amqp.address import Address
@@ -18,16 +19,17 @@ from deadletter.broker.session import Event as SessionEvent
 from deadletter.broker.session import Link, Persistence, Waiting, supervise
 from deadletter.consumer.desk import Desk
 from deadletter.consumer.details import Teller
-from deadletter.consumer.events import Audience, Lost, Ready
+from deadletter.consumer.events import Audience, Lost, Ready, Stopping
 from deadletter.consumer.gate import Gate, Health
 from deadletter.consumer.ground import Ground, Laid
+from deadletter.consumer.judging import told
 from deadletter.consumer.paths import Way
 from deadletter.consumer.release import Releasing
 from deadletter.consumer.rungs import declare_rung, is_extra_rung
 from deadletter.consumer.station import Station
 from deadletter.consumer.statistics import depth_of
 from deadletter.core.guards.budget import Budget
-from deadletter.errors import ConnectionLost, DeadletterError
+from deadletter.errors import ConnectionLost, DeadletterError, MoveFailed
 
 if TYPE_CHECKING:
     from deadletter.broker.memory import MemoryBroker
@@ -92,6 +94,9 @@ class Serving:
         self._emit = emit
         self._stop = stop
         self._ready = ready
+        self._stations: dict[str, Station] = {}
+        """By queue; the last one of each."""
+        self._leaving: SystemExit | KeyboardInterrupt | None = None
         now = asyncio.get_running_loop().time()
         self._budgets = {
             desk.plan.queue: Budget(desk.budget_per_minute, now)
@@ -109,11 +114,37 @@ class Serving:
             for ids in opened:
                 await ids.open()
             await self._supervised()
+            if self._leaving is not None:
+                raise self._leaving
         finally:
             for desk in self._desks:
                 desk.handler.close()
             for ids in opened:
                 await ids.close()
+
+    @property
+    def hanging(self) -> bool:
+        """Whether a handler goes on that was cancelled."""
+        return any(station.hanging for station in self._stations.values())
+
+    def running(self) -> list[str]:
+        """A line for each handler that has not ended."""
+        return [line for station in self._stations.values() for line in station.running()]
+
+    async def let_go(self) -> None:
+        """The process ends at once: what is done is acked, the rest goes back."""
+        await asyncio.gather(*(station.let_go() for station in self._stations.values()))
+
+    def _leave(self, queue: str, error: SystemExit | KeyboardInterrupt) -> None:
+        """A handler wants the process to end: in good order, as when somebody asks for it from outside."""
+        if self._leaving is None:
+            self._leaving = error
+            _log.error(
+                "a handler of %s raised %s: the consumer stops, and raises it again", queue, told(error)
+            )
+        if not self._stop.is_set():
+            self._emit(Stopping(why=f"a handler of {queue} raised {told(error)}"))
+            self._stop.set()
 
     async def _supervised(self) -> None:
         working = asyncio.ensure_future(
@@ -163,8 +194,11 @@ class Serving:
             )
         )
         self._ready.set()
+        for task in watching:
+            task.add_done_callback(_seen_ending)
+        ended: set[asyncio.Task[None]] = set()
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self._ready.clear()
             for task in (*tasks, *watching):
@@ -173,6 +207,8 @@ class Serving:
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
                 raise result
+        if not self._stop.is_set() and any(task.cancelled() for task in ended):
+            raise MoveFailed("a task of the consumer was cancelled by somebody else: it cannot go on")
 
     def _releasing(self, link: Link, ground: Ground, laid: list[Laid]) -> list[asyncio.Task[None]]:
         """In the layout `return` somebody takes what is due home: whoever consumes such a queue."""
@@ -226,8 +262,10 @@ class Serving:
             teller=self._teller,
             emit=self._emit,
             mend=mend,
+            leave=partial(self._leave, desk.plan.queue),
             budget=self._budgets.get(desk.plan.queue),
         )
+        self._stations[desk.plan.queue] = station
         halt = asyncio.Event()
 
         async def end() -> None:
@@ -262,6 +300,15 @@ class Serving:
                     answer = watch.call(DepthAlert(queue=watch.queue, depth=found[0], above=watch.above))
                     if inspect.isawaitable(answer):
                         await answer
-                except Exception:  # noqa: BLE001 -- the application's own call
+                except asyncio.CancelledError:
+                    raise
+                except BaseException:  # noqa: BLE001 -- the application's own call
                     _log.exception("the depth alert of %s failed; messages go on", watch.queue)
             await asyncio.sleep(watch.every_s)
+
+
+def _seen_ending(task: asyncio.Task[None]) -> None:
+    """What watches has no end of its own; that it has one must not stay unseen."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ConnectionLost):
+        _log.error("nobody watches any more until the next connection", exc_info=error)

@@ -2,7 +2,7 @@
 
 Acked; or published with the failure's details, confirmed, and then acked; or rejected for the broker to do
 the rest. Whatever happens in between, a message that was not settled is still in its queue. Acks of
-neighbours travel as one.
+neighbours travel as one. At the end acks go before anything is given back: see `hand`.
 
 A message that a publish cannot place (the target is gone, or full) is not given up and not spun: the layout
 is declared anew, and it is tried again after a pause, for as long as the consumer runs.
@@ -25,12 +25,12 @@ from typing import Final, NamedTuple, assert_never
 
 from deadletter.amqp.channel import Delivery
 from deadletter.broker.flights import Outcome as Landed
-from deadletter.broker.intake import Intake
 from deadletter.broker.outlet import Cargo, Outlet
 from deadletter.broker.session import Link
 from deadletter.broker.verdict import Send, Wrap
 from deadletter.consumer.details import Teller, slimmer, type_of
 from deadletter.consumer.events import Audience, Fate, Handled
+from deadletter.consumer.hand import Hand
 from deadletter.consumer.judging import Again, Aside, Away, Done, Known, Outcome, told
 from deadletter.consumer.paths import Past, Paths, Reject, Route, rounded_ms
 from deadletter.core.backoff import Schedule
@@ -100,7 +100,7 @@ class Settler:
         self._overdue: asyncio.TimerHandle | None = None
         """When those that wait behind another are sent all the same."""
         self._closing = False
-        self.intake: Intake | None = None
+        self.intake: Hand | None = None
         self._outlet: Outlet | None = None
 
     async def open(self, link: Link) -> None:
@@ -134,31 +134,27 @@ class Settler:
             task.cancel()
 
     def give_back(self, tags: list[int]) -> None:
-        """What nobody has begun is for others to take, now. A nack: a reject would count on RabbitMQ 4.3."""
+        """What is done is acked, and then what nobody has begun is for others to take, now."""
         assert self.intake is not None
         try:
-            for tag in tags:
-                self.intake.channel.nack(tag, requeue=True)
-                self.intake.receipts.let_go(tag)
+            self.intake.give_back(tags)
         except WireError as error:
             self._on_lost(error)
 
     async def close(self) -> None:
-        """Give back whatever is not settled."""
+        """Ack what is done, and give back whatever is not settled."""
         self._closing = True
         if self._overdue is not None:
             self._overdue.cancel()
         for task in self._placing:
             task.cancel()
         await asyncio.gather(*self._placing, return_exceptions=True)
-        try:
-            if self.intake is not None:
-                self.settle(at_once=True)
-                await self.intake.close()
-            if self._outlet is not None:
-                await self._outlet.close()
-        except WireError as error:  # without the connection we hold nothing: the broker puts it back
-            self._on_lost(error)
+        for channel in (self.intake, self._outlet):
+            try:
+                if channel is not None:
+                    await channel.close()
+            except WireError as error:  # without the connection we hold nothing: the broker puts it back
+                self._on_lost(error)
 
     # -- what becomes of it ------------------------------------------------------------------------------
     def conclude(self, held: Held, outcome: Outcome, seconds: float | None = None) -> None:
@@ -263,8 +259,7 @@ class Settler:
 
     def _reject(self, held: Held, *, requeue: bool) -> None:
         assert self.intake is not None
-        self.intake.channel.reject(held.delivery.tag, requeue=requeue)
-        self.intake.receipts.let_go(held.delivery.tag)
+        self.intake.reject(held.delivery.tag, requeue=requeue)
 
     def _publish(self, held: Held, send: Send) -> None:
         assert self._outlet is not None

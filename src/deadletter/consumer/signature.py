@@ -11,8 +11,10 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
+from deadletter.consumer.callables import name_of
 from deadletter.consumer.decoding import Decoder, decoder_for
 from deadletter.consumer.idempotency import Transaction
 from deadletter.consumer.message import Message
@@ -70,8 +72,8 @@ def batch_signature_of(function: Callable[..., Any]) -> Signature:
         arguments = typing.get_args(kind)
         if typing.get_origin(kind) not in (list, Sequence) or len(arguments) != 1:
             raise UsageError(
-                f"batch handler {_name(function)}: expected parameters such as list[Order] or list[Message], "
-                f"got {kind!r}"
+                f"batch handler {name_of(function)}: expected parameters such as list[Order] or "
+                f"list[Message], got {kind!r}"
             )
         if arguments[0] is Message:
             wishes.append(Wish.MESSAGE)
@@ -84,12 +86,15 @@ def batch_signature_of(function: Callable[..., Any]) -> Signature:
 
 def _kinds(function: Callable[..., Any]) -> list[Any]:
     """The annotation of each parameter that must be given."""
-    plain = inspect.isroutine(function) or inspect.isclass(function)
+    annotated: Any = function
+    while isinstance(annotated, partial):
+        annotated = annotated.func
+    plain = inspect.isroutine(annotated) or inspect.isclass(annotated)
     try:
-        hints = typing.get_type_hints(function if plain else type(function).__call__)
+        hints = typing.get_type_hints(annotated if plain else type(annotated).__call__)
     except Exception as error:
         raise UsageError(
-            f"handler {_name(function)}: expected annotations that can be resolved ({error}); define the "
+            f"handler {name_of(function)}: expected annotations that can be resolved ({error}); define the "
             "types before the handler, at the top of a module"
         ) from error
     return [
@@ -104,9 +109,5 @@ def _each_once(function: Callable[..., Any], wishes: Sequence[Wish], expected: s
     if not wishes or len(set(wishes)) != len(wishes):
         got = ", ".join(wish.value for wish in wishes) or "no parameter"
         raise UsageError(
-            f"handler {_name(function)}: expected as parameters {expected}, each at most once, got {got}"
+            f"handler {name_of(function)}: expected as parameters {expected}, each at most once, got {got}"
         )
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__qualname__", repr(function)))

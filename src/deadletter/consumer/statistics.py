@@ -104,7 +104,6 @@ async def way_of(link: Link, api: str | None, desk: Desk) -> Way:
         schedule=rules.schedule,
         version=version,
         declare_queue=live is not None and queue not in live.queues,
-        in_consumer=True,
         more_levels_ms={ms for schedule in rules.schedules for ms in schedule.levels_ms},
         there=live,
     )

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Final, assert_never
 
 from deadletter.core import lenient, names
@@ -25,9 +26,15 @@ from deadletter.core import lenient, names
 MAX_DEATHS: Final = 1_000
 MAX_CARRIED: Final = 32
 MAX_ROUTING_KEYS: Final = 64
+_UNKNOWN_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
-REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit")
+DELIVERY_LIMIT: Final = "delivery_limit"
+REASONS: Final = ("rejected", "expired", "maxlen", DELIVERY_LIMIT)
 """Every reason a broker gives, 3.10 to 4.3."""
+FAILURES: Final = frozenset({"rejected", "delivery_limit"})
+"""A consumer had it and failed. The other reasons befall a letter that nobody looked at."""
+FIRST_DEATH: Final = ("x-first-death-queue", "x-first-death-reason")
+"""The pair that died first, as the broker notes it."""
 
 X_DEATH: Final = "x-death"
 
@@ -104,6 +111,63 @@ def _read_keys(keys: list[object]) -> tuple[str, ...]:
     return tuple(key for value in keys[:MAX_ROUTING_KEYS] if (key := lenient.name(value)) is not None)
 
 
+class OriginBy(StrEnum):
+    """Which of a letter's deaths decides: it names the origin, and the reason and the count are its own."""
+
+    FAILURE = "failure"
+    """The newest by `rejected` or `delivery_limit`; where nobody failed, the oldest."""
+    FIRST = "first"
+    """The oldest."""
+    LAST = "last"
+    """The newest, be it in a dead-letter queue."""
+
+
+def newer_than_ours(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
+    """The deaths since it last left a queue of ours."""
+    for place, death in enumerate(deaths):
+        if names.is_ours(death.queue):
+            return deaths[:place]
+    return deaths
+
+
+def decisive(headers: Mapping[str, object], deaths: tuple[Death, ...], by: OriginBy) -> Death | None:
+    """The death that decides; `deaths` are all that the broker wrote. None: there is none but in ours."""
+    candidates = newer_than_ours(deaths)
+    if not candidates:
+        return None
+    match by:
+        case OriginBy.LAST:
+            return candidates[0]
+        case OriginBy.FIRST:
+            return _oldest(headers, candidates, whole=len(candidates) == len(deaths))
+        case OriginBy.FAILURE:
+            failed = next((d for d in candidates if d.reason in FAILURES), None)
+            return failed or _oldest(headers, candidates, whole=len(candidates) == len(deaths))
+        case _:
+            assert_never(by)
+
+
+def _oldest(headers: Mapping[str, object], candidates: tuple[Death, ...], *, whole: bool) -> Death:
+    """`x-death` is ordered by the last death of each pair, so in a loop the one that died first stands first.
+
+    The broker notes which pair that was; after a queue of ours (not `whole`) that is one of ours. Then the
+    pairs' first times, which have a resolution of one second; then the larger count, then the place.
+    """
+    if whole and len(candidates) > 1:
+        first = tuple(lenient.name(headers.get(name)) for name in FIRST_DEATH)
+        for death in candidates:
+            if (death.queue, death.reason) == first:
+                return death
+    timed = all(d.first_at is not None for d in candidates)
+    places = range(len(candidates))
+    return candidates[min(places, key=lambda p: _age_rank(candidates[p], p, timed=timed))]
+
+
+def _age_rank(death: Death, place: int, *, timed: bool) -> tuple[datetime, int, int]:
+    at = death.first_at if timed and death.first_at is not None else _UNKNOWN_TIME
+    return at, -death.count, -place
+
+
 def carried(history: History) -> list[dict[str, object]]:
     """What goes into `deadletter-deaths` when the `x-death` family comes off: the broker's form, bounded.
 
@@ -137,7 +201,7 @@ def _as_table(death: Death) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstEntry:
-    """The pair at the head of `x-death`, which is what most scripts look at."""
+    """The pair of the death that decides: mostly the head of `x-death`, which most scripts look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +245,9 @@ def counted_in(by: CountBy) -> tuple[str, ...]:
             return (names.ATTEMPT,)
         case NamedHeader(header=header):
             return (header,)
-        case FirstEntry() | ByReason() | ByQueue() | SumOfAll():
+        case FirstEntry():
+            return (X_DEATH, names.DEATHS, *FIRST_DEATH)
+        case ByReason() | ByQueue() | SumOfAll():
             return (X_DEATH, names.DEATHS)
         case _:
             assert_never(by)
@@ -200,16 +266,17 @@ def count_deaths(history: History, headers: Mapping[str, object], by: CountBy) -
             return lenient.count(headers.get(header)) or 0
         case FirstEntry() | ByReason() | ByQueue() | SumOfAll():
             foreign = [d for d in history.all if not names.is_ours(d.queue)]
-            total = sum(d.count for d in foreign if _counts(d, foreign[0], by))
+            one = decisive(headers, history.recent, OriginBy.FAILURE) or next(iter(foreign), None)
+            total = sum(d.count for d in foreign if one is not None and _counts(d, one, by))
             return min(total, lenient.MAX_COUNT)
         case _:
             assert_never(by)
 
 
-def _counts(death: Death, newest: Death, by: FirstEntry | ByReason | ByQueue | SumOfAll) -> bool:
+def _counts(death: Death, one: Death, by: FirstEntry | ByReason | ByQueue | SumOfAll) -> bool:
     match by:
         case FirstEntry():
-            return (death.queue, death.reason) == (newest.queue, newest.reason)
+            return (death.queue, death.reason) == (one.queue, one.reason)
         case ByReason(reason=reason):
             return death.reason == reason
         case ByQueue(queue=queue):

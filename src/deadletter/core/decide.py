@@ -5,8 +5,8 @@ whatever the letter holds, exactly one of `Retry | Park | Leave | Discard` comes
 words and the policy that made it. Doubt always parks, because a parked letter is the only one a person
 can still set right:
 
-* the origin is unknown, ambiguous, or only claimed by a header nobody confirms: nothing is sent on a
-  guess;
+* the origin is unknown, ambiguous, only claimed by a header nobody confirms, or one whose letters do not come
+  here: nothing is sent on a guess, or where somebody else would like it sent;
 * a body condition could not be answered;
 * it died because its origin was full (`maxlen`). Sent back into a full `drop-head` queue it is confirmed
   and kills another message. So such a retry says `needs_room`, and whoever releases looks at the depth
@@ -27,7 +27,17 @@ from typing import Final, assert_never
 from deadletter.core.duration import duration_text, rough_duration_text
 from deadletter.core.lenient import shown
 from deadletter.core.letter_view import LetterView
-from deadletter.core.origin import Ambiguous, Claimed, Copied, Fresh, Origin, Provenance, Returned, Unknown
+from deadletter.core.origin import (
+    Ambiguous,
+    Claimed,
+    Copied,
+    Fresh,
+    Origin,
+    Provenance,
+    Returned,
+    Unknown,
+    Unproven,
+)
 from deadletter.core.policy import JqCondition, Policies, Policy, Then, Treatment
 
 
@@ -52,6 +62,7 @@ class Cause(StrEnum):
     ORIGIN_UNKNOWN = "origin-unknown"
     ORIGIN_AMBIGUOUS = "origin-ambiguous"
     ORIGIN_CLAIMED = "origin-claimed"
+    ORIGIN_UNPROVEN = "origin-unproven"
     ORIGIN_FULL = "origin-full"
     CONDITION_UNANSWERED = "condition-unanswered"
     COPY = "copied-by-fanout"
@@ -151,7 +162,8 @@ def decide(
             provenance=letter.provenance,
             cause=Cause.CONDITION_UNANSWERED,
             policy=policy.name,
-            why=f"the body condition of policy {policy.name} could not be evaluated within its limits",
+            why=f"the body condition of policy {policy.name} could not be evaluated within its limits (now, "
+            "or so often that it is switched off for a while)",
         )
     return verdict(
         letter, policy, attempt=attempt, age_ms=age_ms(letter, now), dice=dice, circumstances=circumstances
@@ -232,7 +244,7 @@ def _send_back(
     if obstacle is not None or origin is None:
         cause, why = obstacle or (Cause.ORIGIN_UNKNOWN, "nothing says which queue it failed in")
         return Park(attempt=attempt, provenance=letter.provenance, cause=cause, policy=policy.name, why=why)
-    full = letter.reason == "maxlen"
+    full = letter.origin_was_full
     return Retry(
         origin=origin,
         delay_ms=delay_ms,
@@ -252,11 +264,13 @@ def _obstacle(letter: LetterView, circumstances: Circumstances) -> tuple[Cause, 
             return Cause.ORIGIN_UNKNOWN, "nothing says which queue it failed in"
         case Ambiguous() as doubt:
             return Cause.ORIGIN_AMBIGUOUS, _doubt(doubt)
-        case Claimed(origin=origin, by=by) if not circumstances.trusts_claims:
+        case Unproven() as doubt:
+            return Cause.ORIGIN_UNPROVEN, _doubt(doubt)
+        case Claimed(origin=origin, by=by, vouched=False) if not circumstances.trusts_claims:
             queue = shown(origin.queue, 100)
             return Cause.ORIGIN_CLAIMED, f"no death on record; only the header {by} says it failed in {queue}"
         case Fresh() | Returned() | Copied() | Claimed():
-            if letter.reason == "maxlen" and not circumstances.sees_room:
+            if letter.origin_was_full and not circumstances.sees_room:
                 return (
                     Cause.ORIGIN_FULL,
                     "its origin was full, and nobody here can see whether it has room now",
@@ -266,7 +280,7 @@ def _obstacle(letter: LetterView, circumstances: Circumstances) -> tuple[Cause, 
             assert_never(letter.provenance)
 
 
-def _doubt(doubt: Ambiguous) -> str:
+def _doubt(doubt: Ambiguous | Unproven) -> str:
     queues = ", ".join(shown(queue, 60) for queue in doubt.candidates[:5])
     return f"{doubt.why}: {queues}" if queues else doubt.why
 
@@ -287,9 +301,11 @@ def _end(
             end, why = Park, f"{why}; a continuous watch cannot leave it"
         case Then.LEAVE:
             end = Leave
-        case Then.DISCARD if isinstance(letter.provenance, Ambiguous):
+        case Then.DISCARD if isinstance(letter.provenance, Ambiguous | Unproven):
             # the policy may have been chosen for the wrong queue, and nothing brings a discarded letter back
-            end, cause, why = Park, Cause.ORIGIN_AMBIGUOUS, _doubt(letter.provenance)
+            unproven = isinstance(letter.provenance, Unproven)
+            cause = Cause.ORIGIN_UNPROVEN if unproven else Cause.ORIGIN_AMBIGUOUS
+            end, why = Park, _doubt(letter.provenance)
         case Then.DISCARD:
             end = Discard
         case _:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, assert_never
 
 from deadletter.core import migration, names
@@ -200,6 +200,11 @@ def _policy_settings(policy: BrokerPolicy) -> dict[str, Value]:
         "priority": policy.priority,
     }
     return {**own, **policy.definition}
+
+
+def same_binding(one: Binding, other: Binding) -> bool:
+    """Whether both take the same letters from the same exchange, wherever they lead."""
+    return _key(replace(one, destination=other.destination, to=other.to)) == _key(other)
 
 
 def _key(binding: Binding) -> tuple[str, str, Kind, str, str]:

@@ -74,7 +74,7 @@ _PRIORITY: Final = names.PRIORITY.encode()
 _CC: Final = names.CC.encode()
 _ONCE: Final = frozenset({tail.EXPIRATION_HEADER, tail.USER_ID_HEADER, _PRIORITY, *_COPIES.values()})
 _TRANSIENT: Final = frozenset(
-    name.encode() for name in (names.DUE_AT, names.CAUSE, names.WHY, names.PARKED_AT)
+    name.encode() for name in (names.DUE_AT, names.RELEASED_AT, names.CAUSE, names.WHY, names.PARKED_AT)
 )
 """They tell of the place a letter is in; it leaves them there."""
 _OURS: Final = _ONCE | {_ID, _MOVE, _SOURCE, _EXCHANGE, _ROUTING_KEY, _DEATHS}

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+from deadletter.core.shown import line
+
 MAX_COUNT: Final = 2**63 - 1
 MAX_NAME_BYTES: Final = 255  # an AMQP short string: no queue, exchange or routing key is longer
 _MAX_DIGITS: Final = 19
@@ -31,16 +33,8 @@ def name(value: object) -> str | None:
 
 
 def shown(text: str, limit: int = 200) -> str:
-    """A name or a foreign text, safe to print: escapes made visible, one line, bounded."""
-    text = text[: limit + 1]
-    clean = text.encode("utf-8", "surrogateescape" if _escaped(text) else "replace")
-    line = "".join(c if c.isprintable() else "·" for c in clean.decode("utf-8", "backslashreplace"))
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
-def _escaped(text: str) -> bool:
-    """Whether every lone surrogate in it stands for one byte, as `name` makes them."""
-    return all(not 0xD800 <= ord(c) <= 0xDFFF or 0xDC80 <= ord(c) <= 0xDCFF for c in text)
+    """A name or a foreign text in one line, bounded."""
+    return line(text, limit)
 
 
 def text(value: object, limit: int) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from deadletter.core import envelope, message, table
 from deadletter.core.envelope import Address
 from deadletter.core.message import Message, View
+from deadletter.core.octets import as_text
 from deadletter.core.table import Value
 
 
@@ -57,11 +58,11 @@ class Letter:
 
     @property
     def exchange(self) -> str:
-        return self.came_by.exchange.decode("utf-8", "backslashreplace")
+        return as_text(self.came_by.exchange)
 
     @property
     def routing_key(self) -> str:
-        return self.came_by.routing_key.decode("utf-8", "backslashreplace")
+        return as_text(self.came_by.routing_key)
 
     @property
     def id(self) -> str:

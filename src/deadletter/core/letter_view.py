@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import assert_never
+from typing import Final, NamedTuple, assert_never
 
-from deadletter.core.deaths import CountBy, History, NamedHeader, attempts_made, read_history
+from deadletter.core import lenient, names
+from deadletter.core.deaths import (
+    DELIVERY_LIMIT,
+    CountBy,
+    Death,
+    History,
+    NamedHeader,
+    OriginBy,
+    attempts_made,
+    read_history,
+)
 from deadletter.core.failure import Failure, read_failure
 from deadletter.core.origin import (
     Ambiguous,
@@ -22,8 +32,22 @@ from deadletter.core.origin import (
     Provenance,
     Returned,
     Unknown,
+    Unproven,
     read_provenance,
 )
+from deadletter.core.place import Place
+
+BY_LIMIT: Final = "delivery-limit"
+"""The cause of what the broker itself put aside."""
+_CAUSE_CHARS: Final = 100
+_WHY_CHARS: Final = 500
+
+
+class PutAside(NamedTuple):
+    """Why a letter was put aside: for machines, and for people."""
+
+    cause: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +59,30 @@ class LetterView:
     provenance: Provenance
     origin: Origin | None
     reason: str | None
-    """Why it last died in its origin: nobody means the expiry of the dead-letter queue after it."""
+    """Why it died, by the death that decides: nobody means the expiry of the dead-letter queue after it."""
     failure: Failure | None = None
     content_type: str | None = None
+
+    @property
+    def origin_was_full(self) -> bool:
+        """Whether it last died in its origin because that was full."""
+        queue = self.origin.queue if self.origin else None
+        return next((d.reason for d in self.history.recent if d.queue == queue), self.reason) == "maxlen"
+
+    @property
+    def put_aside(self) -> PutAside | None:
+        """Why it was put aside: as whoever did it wrote; where the broker did, as its last death says."""
+        cause = lenient.text(self.headers.get(names.CAUSE), _CAUSE_CHARS)
+        if cause:
+            return PutAside(cause, lenient.text(self.headers.get(names.WHY), _WHY_CHARS) or "")
+        if self.history.recent and self.history.recent[0].reason == DELIVERY_LIMIT:
+            queue = self.history.recent[0].queue
+            return PutAside(
+                BY_LIMIT,
+                f"the broker took it out of {queue}, where it had been delivered in vain as often as may be: "
+                "each time its consumer died, lost its connection or rejected it; no error was noted",
+            )
+        return None
 
     @property
     def first_death_at(self) -> datetime | None:
@@ -46,7 +91,7 @@ class LetterView:
     def attempts(self, by: CountBy) -> int:
         """How often it was sent back. Our own count on a copied header is another letter's, so it is 0."""
         match self.provenance:
-            case Returned() | Claimed() | Ambiguous() | Unknown():
+            case Returned() | Claimed() | Ambiguous() | Unproven() | Unknown():
                 return attempts_made(self.history, self.headers, by)
             case Fresh() | Copied():
                 headers = self.headers if isinstance(by, NamedHeader) else {}
@@ -61,25 +106,34 @@ def view_letter(
     broker_keeps_client_deaths: bool,
     content_type: str | None = None,
     body: bytes = b"",
+    by: OriginBy = OriginBy.FAILURE,
+    place: Place | None = None,
+    came_by: tuple[str, str] = ("", ""),
 ) -> LetterView:
-    """Reads a letter, whatever it holds. `broker_keeps_client_deaths`: true on 3.x (see `origin.py`)."""
+    """Reads a letter, whatever it holds. `broker_keeps_client_deaths` and the rest: see `origin.py`."""
     history = read_history(headers)
     failure = read_failure(headers, body)
     failed_in = None
     if failure is not None and failure.queue is not None and failure.queue_header is not None:
         failed_in = (failure.queue, failure.queue_header)
-    provenance = read_provenance(
-        headers, history, broker_keeps_client_deaths=broker_keeps_client_deaths, failed_in=failed_in
+    provenance, death, deaths = read_provenance(
+        headers,
+        history,
+        broker_keeps_client_deaths=broker_keeps_client_deaths,
+        failed_in=failed_in,
+        by=by,
+        place=place,
+        came_by=came_by,
     )
-    if isinstance(provenance, Copied | Fresh):
-        history = replace(history, older=())
+    older = () if isinstance(provenance, Copied | Fresh) else history.older
+    history = replace(history, recent=deaths, older=older)
     origin = _origin(provenance)
     return LetterView(
         headers=headers,
         history=history,
         provenance=provenance,
         origin=origin,
-        reason=_reason(history, origin),
+        reason=_reason(history, death),
         failure=failure,
         content_type=content_type,
     )
@@ -89,15 +143,13 @@ def _origin(provenance: Provenance) -> Origin | None:
     match provenance:
         case Fresh() | Returned() | Copied() | Claimed():
             return provenance.origin
-        case Ambiguous() | Unknown():
+        case Ambiguous() | Unproven() | Unknown():
             return None
         case _:
             assert_never(provenance)
 
 
-def _reason(history: History, origin: Origin | None) -> str | None:
-    if origin is not None:
-        for death in history.recent:
-            if death.queue == origin.queue:
-                return death.reason
+def _reason(history: History, death: Death | None) -> str | None:
+    if death is not None:
+        return death.reason
     return history.recent[0].reason if history.recent else None

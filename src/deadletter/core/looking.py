@@ -1,29 +1,30 @@
-"""What it costs to look at a letter and leave it, by broker version.
+"""What it costs a letter to be taken and given back, and when it must not be given back any more.
 
 To look at a letter one has to take it, and to leave it one has to give it back. On classic queues that is
-free. On quorum queues RabbitMQ counts deliveries and destroys (or dead-letters) a letter that has used up
-its limit, 20 by default from 4.0 on. Measured, a letter that is taken and given back with a nack:
+free. A quorum queue counts deliveries, and destroys (or dead-letters) a letter whose count exceeds its limit:
+20 by default from 4.0 on, none by default before. Measured on 3.10, 4.0 and 4.3, a letter with `count` that
+is given back lives when *count + cost* is not above the limit:
 
-- 3.x: never destroyed; there is no limit unless somebody set one.
-- 4.0 to 4.2: every look spends a delivery, however it is given back; gone after 21.
-- 4.3 and later: a nack spends nothing; a crash or a reject still does.
+- 3.x and 4.0 to 4.2: every return costs one, however it is made.
+- 4.3 and later: a nack costs nothing; a reject, a closed channel and a crash cost one. But a letter that died
+  of a delivery limit brings its count along (21 of 20) into the next quorum queue: there even a nack, which
+  adds nothing, destroys it.
 
-So on 4.0 to 4.2 whoever looks every minute destroys everything in twenty minutes. A letter that has not many
-deliveries left is therefore not given back there but *renewed*: published to the same queue, confirmed, and
-then acked. It gets a new place at the end and a new count, and it lives.
+So whoever looks every minute destroys everything in twenty minutes on 4.0, and on 4.3 some letters with the
+first look. A letter that has not many deliveries left is therefore not given back but *renewed*: published
+to the same queue, confirmed, and then acked. It gets a new place at the end and a new count, and it lives.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 DEFAULT_LIMIT: Final = 20
 """The delivery limit of a quorum queue from RabbitMQ 4.0 on, where nobody set another."""
-RENEW_AT: Final = 10
-"""Half of it: a letter with so many deliveries spent is renewed rather than given back. The other half is
-for what we cannot see: other consumers, other tools, a crash of ours."""
 
 
 class LookCost(Enum):
@@ -33,21 +34,81 @@ class LookCost(Enum):
     A_DELIVERY = "one of its deliveries"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliveries:
+    """How a queue counts deliveries, as far as we know."""
+
+    limit: int | None
+    """A letter whose count exceeds it is destroyed; None: no letter is, or the queue does not count."""
+    nack_costs: bool = True
+    """Whether a nack is counted; whatever else returns a letter always is."""
+    known: bool = False
+    """Told by the management API; otherwise what the version does by default."""
+    lifted: bool = False
+    """The limit does not hold now, and will again when we are done: what stays must not exceed it then."""
+
+    @property
+    def strikes(self) -> bool:
+        """Whether a crash of ours may destroy letters."""
+        return self.limit is not None and not self.lifted
+
+    @property
+    def cost(self) -> LookCost:
+        """What a look costs that gives the letter back with a nack."""
+        return LookCost.A_DELIVERY if self.limit is not None and self.nack_costs else LookCost.FREE
+
+    @property
+    def renew_at(self) -> int | None:
+        """From this count on a letter is renewed rather than given back; None: never.
+
+        Where a nack costs something, at half of the limit: the other half is for what we cannot see, other
+        consumers, other tools, a crash of ours. Where it is free, as soon as a crash would destroy it.
+        """
+        if self.limit is None:
+            return None
+        return (self.limit + 1) // 2 if self.nack_costs else self.limit
+
+    def must_renew(self, count: int) -> bool:
+        """Whether a letter that is to stay must be renewed instead of given back."""
+        return self.limit is not None and count >= ((self.limit + 1) // 2 if self.nack_costs else self.limit)
+
+    def is_last(self, count: int) -> bool:
+        """Whether a crash of ours would destroy it."""
+        return self.strikes and self.limit is not None and count >= self.limit
+
+    def left(self, count: int) -> int | None:
+        """How many deliveries a letter with this count has left; None where there is no limit."""
+        return None if self.limit is None else max(0, self.limit - count)
+
+
+UNLIMITED: Final = Deliveries(limit=None, nack_costs=False, known=True)
+
+
 def version_of(text: str) -> tuple[int, int]:
     """Major and minor of a version a broker tells; (0, 0) when it does not."""
     found = re.match(r"(\d{1,4})\.(\d{1,4})", text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def look_cost(server_version: str) -> LookCost:
-    """What a look costs on this broker; the worse where the version is not known."""
+def deliveries_of(server_version: str, limit: int | None) -> Deliveries:
+    """Of a queue whose limit we were told."""
+    return Deliveries(limit=limit, nack_costs=_nack_costs(server_version), known=True)
+
+
+def deliveries_by_default(server_version: str) -> Deliveries:
+    """Of a queue of which we know nothing; the worse where the version is not known either."""
     version = version_of(server_version)
-    return LookCost.FREE if (0, 0) < version < (4, 0) or version >= (4, 3) else LookCost.A_DELIVERY
+    limit = None if (0, 0) < version < (4, 0) else DEFAULT_LIMIT
+    return Deliveries(limit=limit, nack_costs=_nack_costs(server_version))
 
 
-def must_renew(cost: LookCost, delivery_count: int) -> bool:
-    """Whether a letter that is to stay must be renewed instead of given back."""
-    return cost is LookCost.A_DELIVERY and delivery_count >= RENEW_AT
+def _nack_costs(server_version: str) -> bool:
+    return version_of(server_version) < (4, 3)
+
+
+def look_cost(server_version: str) -> LookCost:
+    """What a look costs on this broker where nobody set a limit; the worse where the version is not known."""
+    return deliveries_by_default(server_version).cost
 
 
 def limits_deliveries(server_version: str) -> bool:
@@ -61,9 +122,14 @@ def no_limit_arguments(server_version: str) -> dict[str, int]:
 
 
 def advice(queue: str, vhost: str) -> str:
-    """What to do about a queue on which looks are expensive."""
-    name = re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", queue)
-    return (
-        f"take the limit off once: rabbitmqctl set_policy -p '{vhost}' --apply-to quorum_queues "
-        f"'no-limit-{queue}' '^{name}$' '{{\"delivery-limit\": -1}}'"
+    """What to do about a queue on which looks are expensive: for this once, or for good."""
+    pattern = re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", queue)
+    words = (
+        "rabbitmqctl set_policy -p",
+        shlex.quote(vhost),
+        "--apply-to quorum_queues",
+        shlex.quote(f"no-limit-{queue}"),
+        shlex.quote(f"^{pattern}$"),
+        shlex.quote('{"delivery-limit": -1}'),
     )
+    return f"take the limit off for this run with --lift-limit, or for good: {' '.join(words)}"

@@ -1,26 +1,40 @@
 """How a queue whose arguments are frozen wrong gets the right ones: the steps, and what a crash leaves.
 
 RabbitMQ never changes the arguments of a queue. The queue must go and come back, its letters must wait
-somewhere meanwhile, and nothing may be lost or multiplied. `service.migrate` performs these steps; this page
-says them, so that a person can read them before, or do them by hand.
+somewhere meanwhile, those that come meanwhile too, and nothing may be lost or multiplied. `service.swap`
+performs these steps; this page says them, so that a person can read them before.
 
-    step                                                       a crash after it leaves
-    1  declare the waiting queue, without TTL, limits or DLX   an empty queue of ours more
-    2  bind it as the old queue is bound, then unbind the old  letters that come meanwhile are in both
-    3  move everything from the old queue to the waiting one   letters in either; those under way in both
-    4  delete the old queue, once it is empty and unused       the waiting queue holds everything
-    5  declare the new queue as planned                        the same, and an empty new queue
-    6  move everything from the waiting queue to the new one   letters in either; those under way in both
-    7  bind the new queue, then unbind the waiting one         letters that come meanwhile are in both
-    8  move the rest, delete the waiting queue once it is empty, and the exchanges of 3 and 6
+    step                                                        a crash after it leaves
+    1  declare the waiting queue, without TTL, limits or DLX,   two exchanges and an empty queue of ours
+       and the detour, bound to the old queue
+    2  bind the detour as the old queue is bound, then unbind   every letter in the old queue, by one way or
+       the old queue                                            by both
+    3  unbind the old queue from the detour                     letters that come wait
+    4  move everything from the old queue to the waiting one    letters in either; those under way in both
+    5  delete the old queue, once it is empty and unused        the waiting queue holds everything
+    6  declare the queue as planned                             the same, and an empty new queue
+    7  bind the new queue to the detour                         letters that come are in the new queue
+    8  move everything from the waiting queue to the new one    letters in either; those under way in both
+    9  bind the new queue as the detour is bound, then unbind   every letter in the new queue, by one way or
+       the detour                                               by both
+    10 delete the detour, then the waiting queue                nothing
 
-Steps 3 and 6 go through fanout exchanges of ours that lead to one queue each: so a letter keeps its key.
+RabbitMQ cannot exchange one binding for another at once: bound to two queues a letter is in both, bound to
+none it is in none. The *detour* is an exchange between the others and the queue, and it makes each change a
+single one. A letter that reaches the same queue by two ways arrives once: so steps 2 and 9 neither lose nor
+double. And what the detour has no queue for goes to its alternate exchange, which leads to the waiting queue:
+so step 3 and step 7 are one unbinding and one binding, and each letter goes either here or there.
+
+What comes while a queue is away goes into the new queue before what waits has come back: so the letters that
+come need not stop for the migration to end. Order is not kept.
 
 What is there tells where an earlier run stopped, so a second run goes on from there: the waiting queue is the
-journal, and its bindings are the record of how the old queue was bound. Between two bindings a letter can be
-in both queues but never in none, because RabbitMQ cannot exchange one binding for another at once. A letter
-that looks like the copy of one that has arrived is not dropped, because two letters can be equal: it is set
-aside, in a queue of its own, and said.
+journal. The record of the bindings are those of the detour, and it is deleted after the queue has them all.
+A letter that looks like the copy of one that has arrived is not dropped, because two letters can be equal: it
+is set aside, in a queue of its own, and said.
+
+A migration that cannot go on puts back what it found: steps 7 to 10 with whatever queue is there. So it ends
+in one of two states, before and after, and both can stay.
 """
 
 from __future__ import annotations
@@ -35,8 +49,11 @@ WAITING: Final = f"{names.PREFIX}migrating."
 """Before the name of a queue: where its letters wait while it is away."""
 COPIES: Final = f"{names.PREFIX}copies."
 """Before the name of a queue: letters that look like copies an interrupted migration left."""
-BACK: Final = f"{names.PREFIX}migrated."
-"""Before the name of a queue: the exchange by which its letters come back. By which they go is `WAITING`."""
+DETOUR: Final = f"{names.PREFIX}detour."
+"""Before the name of a queue: the exchange by which letters come to it, or to where they wait."""
+TRIAL: Final = f"{names.PREFIX}trial."
+"""Before the name of a queue: one with the planned arguments, for a moment, to see that the broker takes
+them."""
 GUARD: Final = f"{names.PREFIX}migration"
 """The policy that keeps other people's policies, and their limits, off the two."""
 GUARD_PATTERN: Final = r"^deadletter\.(migrating|copies)\."
@@ -47,8 +64,12 @@ def waiting_name(queue: str) -> str:
     return around(WAITING, queue)
 
 
-def back_name(queue: str) -> str:
-    return around(BACK, queue)
+def detour_name(queue: str) -> str:
+    return around(DETOUR, queue)
+
+
+def trial_name(queue: str) -> str:
+    return around(TRIAL, queue)
 
 
 def copies_name(queue: str) -> str:
@@ -74,19 +95,34 @@ def feeders(queue: str, live: Topology) -> tuple[str, ...]:
 
 def steps(queue: Queue, live: Topology) -> tuple[str, ...]:
     """The migration of this queue, step by step, with the names filled in. `queue` is the planned one."""
-    name, waiting = queue.name, waiting_name(queue.name)
+    name, waiting, detour = queue.name, waiting_name(queue.name), detour_name(queue.name)
     bound = [f"{b.source} ({b.routing_key})" for b in live.bindings if b.destination == name and b.source]
     fed = feeders(name, live)
     where = f" ({', '.join(bound)})" if bound else " (it has no bindings but the default one)"
+    before = f"stop the consumers of {name}"
+    if fed:
+        before += f", and whatever lets letters die in {', '.join(fed)}"
+    before += (
+        f", and whoever publishes to {name} by its name (the default exchange): for a moment there is no "
+        "such queue. Whoever publishes through other exchanges need not stop"
+    )
+    away = (
+        f"declare {detour}: fanout, with {waiting} as its alternate exchange, bound to {name}; bind it as "
+        f"{name} is bound{where}, then unbind {name}; then unbind {name} from {detour}"
+    )
+    rest = f"{queue.type}, durable, without TTL, limits or dead-letter exchange"
+    swapped = f"delete {name} if it is empty and unused (consumers that are there get a basic.cancel)"
+    whole = (
+        "dlq topology apply --migrate does all of this, one migration of a queue at a time, goes on where it "
+        "was interrupted, and puts everything back if it cannot go on"
+    )
     return (
-        f"stop the consumers of {name}"
-        + (f", and whatever lets letters die in {', '.join(fed)}" if fed else "")
-        + f"; whoever publishes to {name} by its name finds nothing there between steps 4 and 5",
-        f"declare {waiting}: {queue.type}, durable, without TTL, limits or dead-letter exchange",
-        f"bind {waiting} as {name} is bound{where}, then unbind {name}",
-        f"dlq move --keep-deaths {name} {waiting}, until {name} is empty",
-        f"delete {name} if it is empty and unused; declare it as planned",
-        f"dlq move --keep-deaths {waiting} {name}; bind {name}, unbind {waiting}; move the rest",
-        f"delete {waiting} if it is empty",
-        "dlq topology apply --migrate does all of this, and goes on where it was interrupted",
+        before,
+        f"declare {waiting}: {rest}; and a fanout exchange of that name which leads to it",
+        away,
+        f"dlq move --keep-deaths {name} {waiting}, until {name} stays empty",
+        f"{swapped}; declare it as planned",
+        f"bind {name} to {detour}; dlq move --keep-deaths {waiting} {name}",
+        f"bind {name} as {detour} is bound, then delete {detour}, and {waiting} if it is empty",
+        whole,
     )

@@ -15,7 +15,7 @@ Thousands of queues share one exchange, so bindings are kept by key, and answers
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -73,13 +73,18 @@ class Router:
         """What becomes of messages published there with one of these keys."""
         return self._reach(exchange, keys)
 
-    def arriving_keys(self, queue: str) -> tuple[Keys, ...]:
-        """The keys by which letters can come into a queue; its own name if by no other."""
+    def arriving_keys(
+        self, queue: str, *, but: Callable[[str], bool] = lambda _exchange: False
+    ) -> tuple[Keys, ...]:
+        """The keys by which letters can come into a queue; its own name if by no other.
+
+        `but`: exchanges that are left out.
+        """
         found: dict[Keys, None] = {}
         for binding in self._arriving.get(queue, ()):
             source = self.topology.exchanges.get(binding.source)
-            if source is not None:
-                found[_keys_of(binding, source.type)] = None
+            if source is not None and not but(binding.source):
+                found[keys_of(binding, source.type)] = None
         return tuple(found) or (Keys(queue),)
 
     def fates(self, queue: Queue) -> tuple[Reach, ...]:
@@ -158,7 +163,7 @@ class _Table:
 
     def add(self, binding: Binding) -> None:
         self.all.append(binding)
-        self._index.add(_keys_of(binding, self.type), binding)
+        self._index.add(keys_of(binding, self.type), binding)
 
     def overlapping(self, keys: Keys) -> list[Binding]:
         """The bindings that take, or may take, some message with one of these keys."""
@@ -166,10 +171,10 @@ class _Table:
 
     def covers(self, keys: Keys, taking: Iterable[Binding]) -> bool:
         """Whether one of these bindings takes every message with one of these keys."""
-        return any(keys.all_within(_keys_of(binding, self.type)) for binding in taking)
+        return any(keys.all_within(keys_of(binding, self.type)) for binding in taking)
 
 
-def _keys_of(binding: Binding, kind: str) -> Keys:
+def keys_of(binding: Binding, kind: str) -> Keys:
     """The keys a binding takes; any where the key does not decide."""
     match kind:
         case "direct":

@@ -18,6 +18,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 -- a class under a module's lower-case name
 from typing import Final, TypeAlias
 
+from deadletter.core.octets import as_bytes
 from deadletter.errors import MessageError
 
 Value: TypeAlias = (
@@ -172,7 +173,7 @@ def encode_value(value: Value) -> bytes:
     """One typed value from a Python value: text as `S`, integers as `l`, the rest by their own type."""
     match value:
         case str():
-            return _sized(b"S", value.encode())
+            return _sized(b"S", as_bytes(value))
         case bool():
             return b"t\x01" if value else b"t\x00"
         case int():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar, assert_never
 
 from deadletter import __version__
 from deadletter.config.settings import Watch
 from deadletter.core.glob import glob
+from deadletter.core.layouts.naming import HELD, held_name
 from deadletter.desk.view import (
     BudgetStatus,
     FindingStatus,
@@ -25,6 +27,7 @@ from deadletter.service.events import (
     Confirmed,
     Decided,
     Event,
+    FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
@@ -91,7 +94,14 @@ class Board:
                 self._gates.pop(gate, None)
             case GateChanged(gate=gate, origin=origin, guard=guard, state=state, why=why):
                 told = GateStatus(
-                    gate=gate, origin=origin, guard=guard, state=state.value, why=why, since=self._now()
+                    gate=gate,
+                    origin=origin,
+                    guard=guard,
+                    state=state.value,
+                    why=why,
+                    since=self._now(),
+                    held=0,
+                    held_in=held_name(gate),
                 )
                 _keep(self._gates, gate, told)
             case BudgetSeen(policy=policy):
@@ -105,6 +115,8 @@ class Board:
                 self._find(FindingStatus(rule="growth", subject=origin, why=why))
             case FindingNamed(rule=rule, subject=subject, why=why):
                 self._find(FindingStatus(rule=rule, subject=subject, why=why))
+            case FindingGone(rule=rule, subject=subject):
+                self._findings.pop((rule, subject), None)
             case Trouble(what=what, why=why):
                 what, why = shown(what, why)
                 since = self._troubles[what].since if what in self._troubles else self._now()
@@ -133,7 +145,7 @@ class Board:
             uptime_s=(now - self._started_at).total_seconds(),
             watches=tuple(map(self._watch, self.watches)),
             queues=tuple(self._queue(seen) for _, seen in sorted(self._queues.items())),
-            gates=tuple(gate for _, gate in sorted(self._gates.items())),
+            gates=tuple(self._gate(gate) for _, gate in sorted(self._gates.items())),
             leases=tuple(LeaseStatus(lease=name, held=held) for name, held in sorted(self._leases.items())),
             budgets=tuple(
                 BudgetStatus(policy=policy, used=seen.used, limit=seen.limit)
@@ -143,6 +155,16 @@ class Board:
             findings=tuple(finding for _, finding in sorted(self._findings.items())),
             troubles=tuple(trouble for _, trouble in sorted(self._troubles.items())),
         )
+
+    def _gate(self, gate: GateStatus) -> GateStatus:
+        seen = self._queues.get(gate.held_in)
+        return gate if seen is None else replace(gate, held=seen.depth)
+
+    def _held_by(self, queue: str) -> str:
+        if not queue.startswith(HELD):
+            return ""
+        gate = next((gate for gate in self._gates.values() if gate.held_in == queue), None)
+        return f"{gate.guard}: {gate.why}" if gate is not None else ""
 
     def _watch(self, watch: Watch) -> WatchStatus:
         seen = sorted(name for name, queue in self._queues.items() if queue.watched and glob(watch.dlq, name))
@@ -167,12 +189,14 @@ class Board:
             last_sweep_at=at,
             last_sweep=_in_words(swept) if swept else "",
             next_sweep_at=self._next_sweep_at(seen.queue) if seen.watched else None,
+            held_by=self._held_by(seen.queue),
         )
 
 
 def _in_words(swept: SweepEnded) -> str:
     said = f"{swept.moved:,} of {swept.seen:,} moved in {swept.seconds:.1f} s ({swept.why})"
-    return f"{said}, {swept.failed:,} failed" if swept.failed else said
+    parts = [said, *([f"{swept.failed:,} failed"] if swept.failed else []), *(one.why for one in swept.kept)]
+    return ", ".join(parts)
 
 
 def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:

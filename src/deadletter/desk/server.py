@@ -16,6 +16,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from deadletter.desk.patience import PatientProtocol
 from deadletter.errors import UsageError
 
 END_S: Final = 2
@@ -42,7 +43,7 @@ async def serve(app: ASGIApp, listen: str, *, on_ready: Callable[[str], None]) -
     server = _Embedded(
         uvicorn.Config(
             app,
-            http="h11",
+            http=PatientProtocol,
             ws="none",
             lifespan="off",
             log_config=None,

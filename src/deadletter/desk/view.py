@@ -26,6 +26,8 @@ class QueueStatus:
     last_sweep: str
     """What it did, in a sentence; empty before the first."""
     next_sweep_at: datetime | None
+    held_by: str
+    """Of a queue of held letters: the guard that keeps them, and why; else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,9 @@ class GateStatus:
     state: str
     why: str
     since: datetime
+    held: int
+    """Letters that wait for it in `held_in`, as far as was seen."""
+    held_in: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +137,7 @@ class SweepAnswer:
     failed: int = 0
     seconds: float = 0.0
     why: str = ""
-    """Why it failed, or who does it."""
+    """Why it failed, who does it, or which gates keep what is left."""
 
 
 class OfficeView(Protocol):

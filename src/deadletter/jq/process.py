@@ -1,8 +1,9 @@
 """Asking the jq process: many bodies per round trip, an answer for each, whatever the programs do.
 
 The worker (`worker.py`) ends when a program breaks a bound. Then the question it was at has no answer, a new
-worker takes the rest, and nobody else's question suffers. A worker that cannot even begin is another matter:
-no question is to blame, and `JqUnavailable` says so instead of an answer.
+worker takes the rest, and nobody else's question suffers. As a new worker takes time, a program that does so
+often is switched off for a while: its questions have no answer, at once. A worker that cannot even begin is
+another matter: no question is to blame, and `JqUnavailable` says so instead of an answer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from deadletter.core.guards.switch import Position, Switch
 from deadletter.errors import JqUnavailable
 from deadletter.jq import worker
 
@@ -59,11 +61,29 @@ class _Question(NamedTuple):
     program: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switched:
+    """A program was switched off for so long, after so many failures; or on again."""
+
+    program: str
+    off_s: float | None
+    failures: int
+
+
+def _ignore(_switched: Switched) -> None:
+    return
+
+
 class JqProcess:
     """One worker, started when first needed, replaced when it ends. One batch at a time."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, limits: Limits = DEFAULT_LIMITS, on_switch: Callable[[Switched], None] = _ignore
+    ) -> None:
         self._limits = limits
+        self._on_switch = on_switch
+        self._switches: dict[str, Switch] = {}
+        """Of programs that broke a bound and have not made up for it."""
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
         self.restarts: int = 0
@@ -87,7 +107,8 @@ class JqProcess:
         await process.wait()
 
     async def ask(self, batch: Sequence[Asked]) -> list[dict[str, bool | None]]:
-        """What each program says of each body: true, false, or None where a bound was broken."""
+        """What each program says of each body: true, false, or None where a bound was broken, or is so often
+        that the program is switched off."""
         answers: list[dict[str, bool | None]] = [dict.fromkeys(asked.programs) for asked in batch]
         open_questions = [
             _Question(place, asked.body, program)
@@ -98,18 +119,52 @@ class JqProcess:
         async with self._turn:
             try:
                 while open_questions:
-                    said = await self._round(open_questions)
-                    for question, answer in zip(open_questions, said, strict=False):
+                    asked, later = self._admitted(open_questions)
+                    said = await self._round(asked) if asked else []
+                    for question, answer in zip(asked, said, strict=False):
                         answers[question.place][question.program] = answer
-                    if len(said) < len(open_questions):
+                        self._worked(question.program)
+                    if len(said) < len(asked):
                         await self.close()
                         self.restarts += 1
-                    del open_questions[: len(said) + 1]  # the one without an answer has none
+                        self._failed(asked[len(said)].program)
+                    open_questions = asked[len(said) + 1 :] + later  # the one without an answer has none
             except BaseException:  # cancelled in the middle, the worker's answers are no longer in step
                 await asyncio.shield(self.close())
                 raise
         return answers
 
+    # -- programs that are switched off ------------------------------------------------------------------
+    def _admitted(self, questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
+        """Those to be asked now, and those to be asked when it is known what became of a trial."""
+        if not self._switches:
+            return questions, []
+        now = asyncio.get_running_loop().time()
+        asked: list[_Question] = []
+        for place, question in enumerate(questions):
+            switch = self._switches.get(question.program)
+            position = Position.ON if switch is None else switch.position(now)
+            if position is not Position.OFF:
+                asked.append(question)
+            if position is Position.TRIAL:
+                return asked, questions[place + 1 :]
+        return asked, []
+
+    def _failed(self, program: str) -> None:
+        switch = self._switches.setdefault(program, Switch())
+        if switch.failed(asyncio.get_running_loop().time()):
+            self._on_switch(Switched(program=program, off_s=switch.pause_s, failures=switch.failures))
+
+    def _worked(self, program: str) -> None:
+        switch = self._switches.get(program)
+        if switch is None:
+            return
+        if switch.worked():
+            self._on_switch(Switched(program=program, off_s=None, failures=switch.failures))
+        elif switch.idle:
+            del self._switches[program]
+
+    # -- one worker --------------------------------------------------------------------------------------
     async def _round(self, questions: Sequence[_Question]) -> list[bool | None]:
         """Answers from the first question on, as far as the worker gets."""
         process = await self._running()

@@ -35,6 +35,7 @@ def _prefix(name: str) -> bytes:
 
 _DUE_AT: Final = _prefix(names.DUE_AT)
 _PARKED_AT: Final = _prefix(names.PARKED_AT)
+_RELEASED_AT: Final = _prefix(names.RELEASED_AT)
 
 
 class Shape(StrEnum):
@@ -53,6 +54,10 @@ def parked_stamp(send: Send, now_ms: int) -> Stamped:
     return Stamped(send, _PARKED_AT + _stamp(now_ms))
 
 
+def released_stamp(send: Send, now_ms: int) -> Stamped:
+    return Stamped(send, _RELEASED_AT + _stamp(now_ms))
+
+
 def stamped(verdict: Send | Wrap, now_ms: int) -> Send | Stamped | Wrap:
     """The same way once more, with the times that letters which take it carry: they are each letter's own."""
     match verdict:
@@ -60,6 +65,8 @@ def stamped(verdict: Send | Wrap, now_ms: int) -> Send | Stamped | Wrap:
             return due_stamp(verdict, now_ms + delay_ms)
         case Send(fate=Fate(kind=Kind.PARKED)):
             return parked_stamp(verdict, now_ms)
+        case Send(fate=Fate(kind=Kind.RELEASED)):
+            return released_stamp(verdict, now_ms)
         case _:
             return verdict
 
@@ -117,9 +124,10 @@ def swept_home(retry: Retry, home: Home, *, source: str, reason: str) -> Send:
     return replace(send, deaths=Deaths.SET_ASIDE, headers=headers, anew=anew)
 
 
-def held(gate: str, fate: Fate) -> Send:
-    """Due, and not yet allowed: it waits in the broker."""
-    return Send(routing_key=held_name(gate), deaths=Deaths.FORGET, leg=Leg.WAIT, fate=fate)
+def held(gate: str, fate: Fate, guard: str, why: str) -> Send:
+    """Due, and not yet allowed: it waits in the broker, and says what for."""
+    headers: dict[str, Value] = {names.CAUSE: guard, names.WHY: shown(why, _WHY_CHARS)}
+    return Send(routing_key=held_name(gate), deaths=Deaths.FORGET, leg=Leg.WAIT, headers=headers, fate=fate)
 
 
 def parked(

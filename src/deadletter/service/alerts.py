@@ -4,7 +4,8 @@ It listens like logs and metrics do, knows what is too much (`AlertSettings`), a
 what is told of it. Dead-letter queues that are watched count; of our own queues only those that hold letters
 back. Keys name the alert for whoever takes notices apart:
 
-    depth:QUEUE  age:QUEUE  growth:QUEUE  held:QUEUE  breaker:GATE  copies:ORIGIN  trouble:WHAT
+    depth:QUEUE  age:QUEUE  growth:QUEUE  held:QUEUE  breaker:GATE  copies:ORIGIN  finding:RULE:SUBJECT
+    trouble:WHAT
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from deadletter.core.layouts.naming import HELD
 from deadletter.core.names import is_ours
 from deadletter.service.events import (
     Event,
+    FindingGone,
+    FindingNamed,
     GateChanged,
     GateState,
     GrowthFound,
@@ -75,6 +78,10 @@ class AlertBook:
             case GrowthFound(origin=origin, copies=copies, why=why):
                 text = f"{origin}: {copies} letters of one id, its letters are held; {why}"
                 self._observe(f"copies:{origin}", Severity.CRITICAL, text)
+            case FindingNamed(rule=rule, subject=subject, why=why):
+                self._observe(f"finding:{rule}:{subject}", Severity.WARNING, why)
+            case FindingGone(rule=rule, subject=subject):
+                self._observe(f"finding:{rule}:{subject}", None, f"{subject}: {rule} is mended")
             case Trouble(what=what, why=why):
                 if (severity := _severity_of(what)) is not None:
                     self._observe(f"trouble:{what}", severity, f"{self._named(what)}: {why}")

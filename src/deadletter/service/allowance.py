@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from deadletter.core.guards.budget import Budget
-from deadletter.core.guards.flow import Flow, Free, Hold, Probe, Ramp
+from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
 
 STEP_S: Final = 1.0
 """So much time's worth goes in one step."""
@@ -46,3 +46,14 @@ def allowance(flow: Flow, now: float, *, room: int | None, share: Budget | None)
             return Allowance(count=max(1, int(rate_per_s * STEP_S)), rate_per_s=rate_per_s)
         case _:
             assert_never(flow)
+
+
+def kept_by(flow: Flow, now: float, *, room: int | None = None, budget: Budget | None = None) -> Flow:
+    """What keeps letters, also where the gate itself is open: an origin without room, a budget used up."""
+    if flow is not FREE:
+        return flow
+    if room is not None and room <= 0:
+        return Hold(until=now + ROOM_S, guard="depth", why="the origin has no room for more")
+    if budget is not None and (wait_s := budget.wait_s(now)) > 0:
+        return Hold(until=now + wait_s, guard="budget", why=f"{budget.per_minute:g} letters a minute go back")
+    return FREE

@@ -15,7 +15,8 @@ from deadletter.broker.session import Link, supervise
 from deadletter.broker.shape import read_topology
 from deadletter.core.drift import DifferentQueue, Drift, Interrupted, compare
 from deadletter.core.topology import Topology
-from deadletter.service.migrate import Listen, NotMigrated, Result, migrate
+from deadletter.service.migrate import NotMigrated, Result, migrate
+from deadletter.service.swap import Listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,17 @@ The courier confirms in the new queue before it acks in the old one, so whoever 
 in both. Whoever carries on looks at what has arrived, before the first letter moves (`core.likeness`):
 
 - A letter that is *redelivered* and whose like has arrived by an earlier move is the copy the kill left.
-- A letter whose like came to the target by itself is the copy that two bindings made for a moment.
+- Where both queues were bound at once (`doubled`: somebody bound the old one again) a letter whose like came
+  to the target by itself is the other copy of it; and of two alike in the source one that was moved there
+  and one that came there by itself are one letter.
 
 Neither is certain: two letters can be equal in every byte. So a copy is not dropped but *set aside* in a
 queue of its own, each as often as its like has arrived and not once more. A person who knows that they were
 two moves it back; nothing was lost and nothing was delivered twice.
 
-When the connection is lost in the middle, the same question comes up, and the same look answers it.
+When the connection is lost in the middle, the same question comes up, and the same look answers it. Where
+nobody was interrupted there is nothing to look for, and nothing is looked at: a look takes every letter of
+the target and gives it back.
 
 Letters go through a fanout exchange that leads to the target alone, so that each keeps its routing key: a
 consumer that tells its letters apart by the key still can.
@@ -37,9 +41,8 @@ from deadletter.errors import MoveFailed, WireError
 
 TRIES: Final = 10
 """So often a lost connection is tried again, each time with a fresh look; the pauses add up to minutes."""
-PASSES: Final = 1000
-"""Each takes what is there at its start. A source that is not empty once after so many is filled as fast as
-it is emptied."""
+PASSES: Final = 20
+"""Each takes what is there at its start. A source that is not empty once after so many is being filled."""
 _PAUSE_MAX_S: Final = 20.0
 _ONCE: Final = Persistence(first_s=60.0, again_s=0.0)
 """Do not go on by yourself after a loss: first look at what has arrived."""
@@ -89,27 +92,30 @@ async def carry(
     target: str,
     by: str,
     copies: Queue,
+    resumed: bool,
+    doubled: bool,
     terms: Terms,
     on_event: Callable[[courier.Event], None],
 ) -> Carried:
-    """Until the source was empty once, through the fanout exchange `by`, declared where it is missing.
+    """Until the source was empty once, or many passes were made, through the fanout exchange `by`.
 
-    Raises MoveFailed, or a connection's error after many tries.
+    `resumed`: an earlier run may have left letters in both. Raises MoveFailed, or a connection's error after
+    many tries.
     """
     carried = Carried()
-    tries, looked = 0, False
+    tries, looked = 0, not (resumed or doubled)
     arrived, blind = Arrived(), False
+    pairs = Pairs(target) if doubled else None
     for _ in range(PASSES):
         try:
             if await depth_of(addresses, source) == 0:
                 return carried
             if not looked:
-                arrived, blind = await _look(addresses, source, target)
-                await supervise(addresses, lambda link: _open(link, by, target))
-                if arrived:
+                arrived, blind = await _look(addresses, source, target, doubled=doubled)
+                if arrived or pairs is not None:
                     await supervise(addresses, lambda link: _declare(link, copies))
                 looked = True
-            judge = _Judge(by, copies.name, arrived, blind=blind)
+            judge = _Judge(by, copies.name, arrived, blind=blind, pairs=pairs)
             tally = await Courier(
                 addresses,
                 source=source,
@@ -134,20 +140,43 @@ async def carry(
             if not tally.failed:
                 raise MoveFailed(f"no letter of {source} can be taken: {tally.ended.value}")
             return carried
-    raise MoveFailed(f"{source} does not become empty: somebody fills it as fast as it is emptied; stop that")
+    return carried
+
+
+class Pairs:
+    """Letters of a source that was bound while they were moved there from `moved_from`: each came twice."""
+
+    def __init__(self, moved_from: str) -> None:
+        self._moved_from = moved_from
+        self._single: tuple[Counter[bytes], Counter[bytes]] = (Counter(), Counter())
+        """Without their other copy so far: those that came by themselves, those that were moved."""
+
+    def completes(self, letter: Letter) -> bool:
+        """Whether this letter is the second of a pair."""
+        like = likeness(letter)
+        moved = _moved_from(letter, self._moved_from)
+        if self._single[not moved][like] > 0:
+            self._single[not moved][like] -= 1
+            return True
+        self._single[moved][like] += 1
+        return False
 
 
 class _Judge:
-    def __init__(self, by: str, copies: str, arrived: Arrived, *, blind: bool) -> None:
+    def __init__(self, by: str, copies: str, arrived: Arrived, *, blind: bool, pairs: Pairs | None) -> None:
         self.set_aside = 0
         self.maybe_twice = 0
         self._arrived = arrived
         self._blind = blind
+        self._pairs = pairs
         self._go = Send(exchange=by, routing_key="", deaths=Deaths.KEEP)
         self._aside = Send(routing_key=copies, deaths=Deaths.KEEP)
 
     def decide(self, letter: Letter) -> Verdict:
         if self._arrived and self._arrived.takes(letter):
+            self.set_aside += 1
+            return self._aside
+        if self._pairs is not None and self._pairs.completes(letter):
             self.set_aside += 1
             return self._aside
         if self._blind and letter.redelivered:
@@ -157,14 +186,16 @@ class _Judge:
         return self._go
 
 
-async def _look(addresses: Sequence[Address], source: str, target: str) -> tuple[Arrived, bool]:
+async def _look(
+    addresses: Sequence[Address], source: str, target: str, *, doubled: bool
+) -> tuple[Arrived, bool]:
     """What has arrived in the target already; and whether we could not look, because others take from it."""
     arrived = Arrived()
 
     def note(letter: Letter) -> Verdict:
-        marks = letter.select(_MARKS)
-        by_move = marks.get(names.SOURCE) == source and names.MOVE in marks
-        (arrived.moved if by_move else arrived.direct)[likeness(letter)] += 1
+        by_move = _moved_from(letter, source)
+        if by_move or doubled:
+            (arrived.moved if by_move else arrived.direct)[likeness(letter)] += 1
         return Leave()
 
     depth, consumers = await supervise(addresses, lambda link: _counts(link, target))
@@ -173,6 +204,11 @@ async def _look(addresses: Sequence[Address], source: str, target: str) -> tuple
     if depth:
         await Courier(addresses, source=target, decide=note, persistence=_ONCE).run()
     return arrived, False
+
+
+def _moved_from(letter: Letter, queue: str) -> bool:
+    marks = letter.select(_MARKS)
+    return marks.get(names.SOURCE) == queue and names.MOVE in marks
 
 
 async def depth_of(addresses: Sequence[Address], queue: str) -> int:
@@ -187,16 +223,6 @@ async def _counts(link: Link, queue: str) -> tuple[int, int]:
         with suppress(WireError):
             await channel.close()
     return found.message_count, found.consumer_count
-
-
-async def _open(link: Link, by: str, target: str) -> None:
-    channel = await (await link.connection("consume")).channel()
-    try:
-        await channel.declare_exchange(by, "fanout")
-        await channel.bind_queue(target, by)
-    finally:
-        with suppress(WireError):
-            await channel.close()
 
 
 async def _declare(link: Link, queue: Queue) -> None:

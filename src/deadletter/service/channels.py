@@ -26,6 +26,7 @@ import httpx
 
 from deadletter.config.secrets import without_token
 from deadletter.core.alerting import Change, Notice, Severity
+from deadletter.core.shown import line
 from deadletter.errors import UsageError
 from deadletter.service.events import Event, Recovered, Trouble
 
@@ -313,7 +314,7 @@ class Channels:
 
 def told_text(notice: Notice, lost: int = 0) -> str:
     """The notice as a sentence, bounded."""
-    text = notice.text if len(notice.text) <= TEXT_CHARS else notice.text[: TEXT_CHARS - 1] + "…"
+    text = line(notice.text, TEXT_CHARS)
     if lost:
         text = f"{text} ({lost:,} older {'alert' if lost == 1 else 'alerts'} could not be delivered)"
     return text

@@ -5,8 +5,8 @@ For each dead letter queue that the pattern names, every letter that was there a
 `x-death` left on for whoever reviews it. The others stay. Nothing is created, moved or touched before all
 names are known to be right.
 
-Looking is not always free (`core.looking`): where it would use up a letter's deliveries the letter is
-renewed, and the report says what to do about the queue.
+Looking is not always free (`core.looking`): what must not be given back is renewed by the courier, and the
+report says what to do about the queue.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from deadletter.core.deaths import CountBy, count_deaths, counted_in, read_histo
 from deadletter.core.looking import LookCost
 from deadletter.core.table import Value
 from deadletter.errors import DeadletterError, NotFound, QueueMissing, UsageError
+from deadletter.service.lifting import renewed_words, taking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class Wish:
     target_type: str = "quorum"
     api: str | None = None
     prefetch: int = 1000
+    lift_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,10 @@ class QueueReport:
     """With a dry run: how many would have been moved."""
     left: int = 0
     renewed: int = 0
+    parked: Mapping[str, int] = field(default_factory=dict)
+    """Put into `deadletter.parked`: given back they might be destroyed, and their queue is full, say."""
+    endangered: Mapping[str, int] = field(default_factory=dict)
+    """Given back although that may have destroyed them: nothing took them."""
     failed: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     maybe_twice: int = 0
@@ -64,7 +70,7 @@ class QueueReport:
 
     @property
     def complete(self) -> bool:
-        return self.error is None and self.failed == 0
+        return self.error is None and not (self.failed or self.parked or self.endangered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +161,7 @@ async def _create(channel: Channel, target: str, wish: Wish, server_version: str
 async def _check_queue(
     addresses: Sequence[Address], wish: Wish, queue: str, target: str, version: str, on_event: Listen
 ) -> QueueReport:
-    judge = _Judge(wish, queue, target, looking.look_cost(version))
+    judge = _Judge(wish, target)
     started = time.monotonic()
 
     def hear(event: courier.Event) -> None:
@@ -163,39 +169,39 @@ async def _check_queue(
         on_event(queue, event)
 
     try:
-        tally = await Courier(
-            addresses,
-            source=queue,
-            decide=judge.decide,
-            terms=courier.Terms(prefetch=wish.prefetch),
-            on_event=hear,
-        ).run()
+        async with taking(addresses, queue, api=wish.api, lift=wish.lift_limit) as asked:
+            tally = await Courier(
+                addresses,
+                source=queue,
+                decide=judge.decide,
+                terms=courier.Terms(prefetch=wish.prefetch),
+                limits=asked.limits,
+                on_event=hear,
+            ).run()
     except DeadletterError as error:
         # One queue must not stop the others; what was under way there is back in it.
         return QueueReport(queue=queue, target=target, seconds=time.monotonic() - started, error=str(error))
-    notes: list[str] = []
-    if judge.renewed:
-        vhost = addresses[0].vhost
+    notes = asked.notes
+    cost = asked.deliveries.cost
+    if tally.renewed:
+        notes.append(f"{renewed_words(tally.renewed, queue, asked.deliveries.limit)}; {asked.advice}")
+    elif judge.counted and tally.left and cost is LookCost.A_DELIVERY:
         notes.append(
-            f"{judge.renewed} letters had spent {looking.RENEW_AT} or more of their deliveries on looks and "
-            f"were renewed (now at the end of {queue!r}); {looking.advice(queue, vhost)}"
-        )
-    elif judge.counted and tally.left and judge.cost is LookCost.A_DELIVERY:
-        notes.append(
-            f"on RabbitMQ {version} this look cost each letter that stayed {judge.cost.value}; "
-            f"{looking.advice(queue, addresses[0].vhost)}"
+            f"on RabbitMQ {version} this look cost each letter that stayed {cost.value}; {asked.advice}"
         )
     if tally.ended is Ended.STALLED:
         notes.append(tally.ended.value)
-    moved = judge.would_move if wish.dry_run else max(0, tally.moved - judge.renewed)
+    moved = judge.would_move if wish.dry_run else tally.moved
     left = tally.left - (judge.would_move if wish.dry_run else 0)
     return QueueReport(
         queue=queue,
         target=target,
         seen=tally.moved + tally.left + tally.failed,
         moved=moved,
-        left=left + judge.renewed,
-        renewed=judge.renewed,
+        left=left,
+        renewed=tally.renewed,
+        parked=tally.sheltered,
+        endangered=tally.endangered,
         failed=tally.failed,
         reasons=tally.reasons,
         maybe_twice=tally.maybe_twice,
@@ -207,15 +213,12 @@ async def _check_queue(
 class _Judge:
     """The decision about each letter of one queue, and what it came across."""
 
-    def __init__(self, wish: Wish, queue: str, target: str, cost: LookCost) -> None:
-        self.cost = cost
-        self.renewed = 0
+    def __init__(self, wish: Wish, target: str) -> None:
         self.would_move = 0
         self.counted = False
         """Whether the queue counts deliveries: a quorum queue."""
         self._wish = wish
         self._move = Send(routing_key=target, deaths=Deaths.KEEP)
-        self._renew = Send(routing_key=queue, deaths=Deaths.KEEP)
         self._leave = Leave()
         self._wanted = frozenset(name.encode() for name in counted_in(wish.count_by))
 
@@ -231,10 +234,6 @@ class _Judge:
             if not self._wish.dry_run:
                 return self._move
             self.would_move += 1
-        if letter.redelivered:
-            spent = letter.delivery_count
-            self.counted = self.counted or spent > 0
-            if looking.must_renew(self.cost, spent):
-                self.renewed += 1
-                return self._renew
+        if letter.redelivered and not self.counted:
+            self.counted = letter.delivery_count > 0
         return self._leave

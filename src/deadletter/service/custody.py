@@ -23,11 +23,12 @@ from deadletter.core.merging import BrokerPolicy
 from deadletter.core.safekeeping import Threat
 from deadletter.core.topology import Topology, topology
 from deadletter.errors import ManagementRefused
-from deadletter.service.events import Event, FindingNamed, Recovered, Trouble
+from deadletter.service.events import Event, FindingGone, FindingNamed, Recovered, Trouble
 from deadletter.service.health import POLICY
 from deadletter.service.survey import Sight
 
 _LEVEL: Final = level_name(0).removesuffix("0")
+_LIMITS: Final = "dlq-limits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class Custody:
         self._emit = emit
         self._told: set[str] = set()
         """Troubles that are not over."""
-        self._named: set[tuple[str, str]] = set()
+        self._named: set[str] = set()
         self._threatened = False
 
     async def look(self, asked: Management, sight: Sight, plan: Topology) -> Safety:
@@ -103,12 +104,16 @@ class Custody:
 
     def _name(self, refusing: Iterable[Threat]) -> None:
         """A full queue that refuses loses nothing; but letters stay where they are, and that is said."""
+        named: set[str] = set()
         for threat in refusing:
             for subject in threat.subjects:
-                if (threat.policy, subject) not in self._named:
-                    self._named.add((threat.policy, subject))
+                named.add(subject)
+                if subject not in self._named:
                     why = f"{threat}; take it off: {threat.command}"
-                    self._emit(FindingNamed(rule="dlq-limits", subject=subject, why=why))
+                    self._emit(FindingNamed(rule=_LIMITS, subject=subject, why=why))
+        for subject in self._named - named:
+            self._emit(FindingGone(rule=_LIMITS, subject=subject))
+        self._named = named
 
 
 async def _mend(asked: Management, live: Topology, plan: Topology) -> tuple[list[BrokerPolicy], str]:

@@ -23,6 +23,8 @@ class Kind(StrEnum):
     """It was due, and a guard keeps it in the broker until its origin can take it."""
     PARKED = "parked"
     DISCARDED = "discarded"
+    DROPPED = "dropped"
+    """A copy that a shared fanout made of a letter that goes on elsewhere."""
     LEFT = "left"
     """Still where it was, on purpose."""
     FAILED = "failed"
@@ -45,6 +47,8 @@ class Fate:
     """Why this became of it: a `core.decide.Cause`, or a word of the service's."""
     delay_ms: int | None = None
     attempt: int | None = None
+    gate: str = ""
+    """LEFT, because this gate keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,15 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBy:
+    """Letters that a sweep left because a gate keeps them: how many, and in a sentence why."""
+
+    gate: str
+    letters: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepEnded:
     dlq: str
     seen: int
@@ -132,7 +145,9 @@ class SweepEnded:
     failed: int
     seconds: float
     why: str
-    """Who asked: timer, startup, signal, request."""
+    """Who asked: timer, startup, signal, request; gate, when it goes on with what a gate had held."""
+    kept: tuple[KeptBy, ...] = ()
+    """Of those that are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +170,17 @@ class FindingNamed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindingGone:
+    """Somebody mended it."""
+
+    rule: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """Something does not work now. `what` names it: broker, store, management, watch:NAME, policy:NAME@VHOST,
-    alert:CHANNEL."""
+    alert:CHANNEL, condition:PROGRAM."""
 
     what: str
     why: str
@@ -205,6 +228,7 @@ Event: TypeAlias = (
     | SweepEnded
     | GrowthFound
     | FindingNamed
+    | FindingGone
     | Trouble
     | Recovered
     | PoliciesChanged

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final, assert_never
 
-from deadletter.broker.pace import Pace
 from deadletter.config.settings import GuardSettings
 from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.budget import Budget, portion, share_per_minute
@@ -25,9 +24,11 @@ from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.growth import Growth
 from deadletter.core.guards.health import OriginState, health
 from deadletter.core.policy import Policies
-from deadletter.service.allowance import Allowance, allowance, within
+from deadletter.service.allowance import Allowance, allowance, kept_by, within
 from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
+from deadletter.service.needs import Dead
 from deadletter.service.news import Item, What
+from deadletter.service.origins import Guarded, gate_state, room
 
 GATES_MAX: Final = 2_000
 FORGET_S: Final = 600.0
@@ -39,20 +40,6 @@ HEALTH_S: Final = 1.0
 """How often the health of an origin is looked at while letters go there."""
 BUSY_S: Final = 5.0
 """So long after its last letter the health of an origin is still looked at."""
-
-
-@dataclass(slots=True)
-class _Origin:
-    gate: Gate
-    seen_at: float
-    sent: int = 0
-    """Letters let through since its depth was last looked at."""
-    room: int | None = None
-    """For so many letters there is room until it is looked at again; None: for any number."""
-    share: Budget | None = None
-    heard: bool = False
-    """Whether its last change came from another instance."""
-    pace: tuple[float, Pace] | None = None
 
 
 class Gates:
@@ -69,8 +56,10 @@ class Gates:
         self._emit = emit
         self._clock = clock
         self._instances = 1
-        self._gates: dict[str, _Origin] = {}
+        self._gates: dict[str, Guarded] = {}
         self._growth = Growth(copies=settings.copies)
+        self._passes: dict[str, int] = {}
+        """By dead-letter queue: how many passes over it began."""
         self._budgets: dict[str, Budget] = {}
         self._limits: dict[str, int] = {}
         self.on_news: Callable[[Item], None] = lambda _item: None
@@ -104,50 +93,74 @@ class Gates:
                 budget.resize(portion(self._limits[name], instances), now)
 
     # -- letters -----------------------------------------------------------------------------------------
-    def died_again(
-        self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool, age_s: float = 0.0
-    ) -> None:
-        """A letter that had gone back is here again; swept up late, it says nothing of how the origin is."""
-        now = self._clock()
-        if not redelivered and age_s * 1000 <= self._settings.breaker.window_ms:
-            for one in self._ways_to(origin, group):
-                if one.gate.flow(now) is not FREE:
-                    self._tell(What.DIED, one.gate, letter_id=letter_id)
-                one.gate.died_again(now, letter_id)
-        copies = self._growth.seen(letter_id, attempt, redelivered=redelivered, origin=origin)
-        if copies is not None:
-            self._stop(origin, letter_id, copies)
+    def begin(self, dlq: str) -> None:
+        """A pass over a dead-letter queue begins: what was given back by the one before may come again."""
+        self._passes[dlq] = self._passes.get(dlq, 0) + 1
 
-    def passes(self, origin: str, group: str, policy: str) -> str | None:
+    def died_again(self, dead: Dead) -> None:
+        """A letter that had gone back is here again."""
+        now = self._clock()
+        seen_in = (dead.dlq, self._passes.get(dead.dlq, 0))
+        came = self._growth.came(dead.letter_id, dead.attempt, origin=dead.origin, seen_in=seen_in)
+        if came.new:
+            for one in self._ways_to(dead.origin, dead.group):
+                if one.gate.flow(now) is not FREE:
+                    self._tell(What.DIED, one.gate, dead=dead)
+                self._count(one.gate, dead.letter_id, dead.attempt, dead.released_s, now)
+        if came.copies is not None:
+            self._stop(dead.origin, dead.letter_id, came.copies)
+
+    @staticmethod
+    def _count(gate: Gate, letter_id: str, attempt: int, released_s: float | None, now: float) -> None:
+        if released_s is None:
+            gate.probe_died(now, letter_id)
+        else:
+            gate.died_again(now, letter_id, attempt=attempt, released_at=now - max(0.0, released_s))
+
+    def passes(
+        self, origin: str, group: str, policy: str, letter_id: str = "", attempt: int = 0
+    ) -> str | None:
         """Whether a letter that is due may go at once; else the key of what keeps it."""
         now = self._clock()
+        pioneering: list[Gate] = []
         for one in self._ways_to(origin, group):
             if one.gate.flow(now) is not FREE:
-                return one.gate.key
-        return self._spend(origin, group, policy, now)
+                if not one.gate.pioneer(now, attempt):
+                    return one.gate.key
+                pioneering.append(one.gate)
+        kept = self._spend(origin, group, policy, now, letter_id, attempt)
+        if kept is None:
+            for gate in pioneering:
+                gate.pioneer_sent(now, letter_id, attempt)
+        return kept
 
-    def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
+    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
         """The same for a letter that waited: it may be the probe, or one of those that go ever faster."""
         now = self._clock()
         probed: list[Gate] = []
+        pioneering: list[Gate] = []
         for one in self._ways_to(origin, group):
             flow = one.gate.flow(now)
             match flow:
                 case Free():
                     continue
                 case Hold():
-                    return one.gate.key
+                    if not one.gate.pioneer(now, attempt):
+                        return one.gate.key
+                    pioneering.append(one.gate)
                 case Probe():
                     probed.append(one.gate)
                 case Ramp(rate_per_s=rate_per_s):
-                    if not _within(one, rate_per_s, now):
+                    if not one.within(rate_per_s, now):
                         return one.gate.key
                 case _:
                     assert_never(flow)
-        kept = self._spend(origin, group, policy, now)
+        kept = self._spend(origin, group, policy, now, letter_id, attempt)
         if kept is None:
             for gate in probed:
-                gate.probe_sent(now, letter_id)
+                gate.probe_sent(now, letter_id, attempt)
+            for gate in pioneering:
+                gate.pioneer_sent(now, letter_id, attempt)
         return kept
 
     def refused(self, origin: str) -> None:
@@ -159,7 +172,9 @@ class Gates:
         if (one := self._gates.get(origin)) is not None:
             one.gate.accepted(self._clock())
 
-    def _spend(self, origin: str, group: str, policy: str, now: float) -> str | None:
+    def _spend(
+        self, origin: str, group: str, policy: str, now: float, letter_id: str, attempt: int
+    ) -> str | None:
         own = self._of(origin)
         if own.room is not None and own.room <= 0:
             return origin
@@ -176,7 +191,9 @@ class Gates:
         own.sent += 1
         own.room = None if own.room is None else own.room - 1
         for one in self._ways_to(origin, group):
-            one.gate.released(now)
+            one.gate.released(now, attempt=attempt)
+        if letter_id:
+            self._growth.went(letter_id, attempt, origin=origin)
         return None
 
     def _stop(self, origin: str, letter_id: str, copies: int) -> None:
@@ -209,7 +226,7 @@ class Gates:
             now=now,
             again_s=2 * HEALTH_S,
         )
-        one.room = _room(state, self._settings.max_depth, one.sent)
+        one.room = room(state, self._settings.max_depth, one.sent)
         one.sent = 0
         one.gate.healthy(answer, now)
 
@@ -241,7 +258,7 @@ class Gates:
         now = self._clock()
         told: list[tuple[str, str, GateState, str]] = []
         for key, one in self._gates.items():
-            state, why = _state(one.gate.flow(now))
+            state, why = gate_state(one.gate.flow(now))
             if state is not GateState.OPEN:
                 told.append((key, one.gate.origin, state, why))
         return told
@@ -279,7 +296,7 @@ class Gates:
         one = self._of(item.origin, item.group)
         match item.what:
             case What.DIED:
-                one.gate.died_again(now, item.letter_id)
+                self._count(one.gate, item.letter_id, item.attempt, item.released_s, now)
             case What.CLOSED:
                 one.heard = True
                 one.gate.trip(now, item.why)
@@ -289,7 +306,7 @@ class Gates:
             case _:
                 assert_never(item.what)
 
-    def _tell_change(self, one: _Origin, notice: GateNotice) -> None:
+    def _tell_change(self, one: Guarded, notice: GateNotice) -> None:
         """What was heard is not told again, else two instances would tell each other for ever."""
         heard, one.heard = one.heard, False
         if heard or notice.guard != "breaker":
@@ -299,11 +316,26 @@ class Gates:
         elif notice.state is State.OPEN:
             self._tell(What.OPENED, one.gate)
 
-    def _tell(self, what: What, gate: Gate, *, letter_id: str = "", why: str = "") -> None:
+    def _tell(self, what: What, gate: Gate, *, dead: Dead | None = None, why: str = "") -> None:
         group = gate.key.removeprefix(gate.origin).removeprefix("/")
-        self.on_news(Item(what=what, origin=gate.origin, group=group, letter_id=letter_id, why=why))
+        item = Item(what=what, origin=gate.origin, group=group, why=why)
+        if dead is not None:
+            item = replace(item, letter_id=dead.letter_id, attempt=dead.attempt, released_s=dead.released_s)
+        self.on_news(item)
 
     # -- held letters ------------------------------------------------------------------------------------
+    def reason(self, key: str) -> tuple[str, str]:
+        """What keeps letters here: the guard, and why."""
+        one = self._gates.get(key)
+        if one is None:
+            return BUDGET, "more letters would go back than the budget allows; they go a little later"
+        flow = one.gate.flow(self._clock())
+        if not isinstance(flow, Free):
+            return flow.guard, flow.why
+        if one.room is not None and one.room <= 0:
+            return "depth", "the origin has no room for more"
+        return BUDGET, "more letters would go back than the origin's share allows; they go a little later"
+
     def allowance(self, key: str) -> Allowance:
         """How many letters of a held queue may be tried now."""
         now = self._clock()
@@ -317,13 +349,21 @@ class Gates:
             return Allowance(count=1)  # this instance knows nothing of it: one letter tells where it belongs
         return allowance(one.gate.flow(now), now, room=one.room, share=one.share)
 
+    def flow(self, key: str) -> Flow:
+        """How letters that this gate or budget keeps may go now, for whoever has to say why they stay."""
+        now = self._clock()
+        if key == BUDGET or key.startswith(f"{BUDGET}/"):
+            return kept_by(FREE, now, budget=self._budgets.get(key.partition("/")[2]))
+        one = self._gates.get(key)
+        return FREE if one is None else kept_by(one.gate.flow(now), now, room=one.room, budget=one.share)
+
     # -- gates -------------------------------------------------------------------------------------------
-    def _ways_to(self, origin: str, group: str) -> Iterable[_Origin]:
+    def _ways_to(self, origin: str, group: str) -> Iterable[Guarded]:
         if not group:
             return (self._of(origin),)
         return (self._of(origin), self._of(origin, group))
 
-    def _of(self, origin: str, group: str = "") -> _Origin:
+    def _of(self, origin: str, group: str = "") -> Guarded:
         key = f"{origin}/{group}" if group else origin
         one = self._gates.get(key)
         now = self._clock()
@@ -333,7 +373,7 @@ class Gates:
                     return self._of(origin)  # more kinds of errors than can be told apart
                 self._make_room()
             terms = self._settings.breaker
-            one = self._gates[key] = _Origin(
+            one = self._gates[key] = Guarded(
                 Gate(key, origin, Breaker(terms) if terms.enabled else None), now
             )
         one.seen_at = now
@@ -345,30 +385,3 @@ class Gates:
         free = [key for key, one in self._gates.items() if one.gate.flow(now) is FREE]
         oldest = min(free or self._gates, key=lambda key: self._gates[key].seen_at)
         del self._gates[oldest]
-
-
-def _within(one: _Origin, rate_per_s: float, now: float) -> bool:
-    if one.pace is None or one.pace[0] != rate_per_s:
-        one.pace = (rate_per_s, Pace(rate_per_s, now))
-    return one.pace[1].may_go(now)
-
-
-def _room(state: OriginState, max_depth: int | None, sent: int) -> int | None:
-    """Many letters may be due at once: between two looks no more may go than there is room for."""
-    limits = [max_depth, state.max_length if state.drops_head else None]
-    known = [limit for limit in limits if limit is not None and state.exists]
-    return min(known) - state.ready - sent if known else None
-
-
-def _state(flow: Flow) -> tuple[GateState, str]:
-    match flow:
-        case Free():
-            return GateState.OPEN, ""
-        case Hold(why=why):
-            return GateState.CLOSED, why
-        case Probe(why=why):
-            return GateState.PROBING, why
-        case Ramp(why=why):
-            return GateState.RAMPING, why
-        case _:
-            assert_never(flow)

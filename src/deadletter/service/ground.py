@@ -71,24 +71,31 @@ class Ground:
             why = f"{queue} was declared before us, otherwise than planned: {'; '.join(said)}"
             self._emit(FindingNamed(rule="argument-over-policy", subject=queue, why=why))
 
-    async def take_off_limits(self, sight: Sight) -> None:
-        """A crash of ours spends a delivery of what we hold: a watched queue must not count them."""
+    async def take_off_limits(self, sight: Sight) -> bool:
+        """A crash of ours spends a delivery of what we hold: a watched queue must not count them.
+
+        Whether something was changed. A policy of ours that somebody deleted is set again.
+        """
+        changed = False
         for one in sight.watched:
             limit = limit_of(sight.shape, sight.shape.queues[one.queue])
             if limit is None:
-                self._told.discard(one.queue)  # somebody may put it on again, or delete what took it off
                 continue
+            why = "; declare it anew without the argument" if limit.policy is None else ""
+            if limit.policy is not None and self._settings.serve.adjust_dlqs:
+                if limit.policy in sight.shape.policies:
+                    why = "; our policy is there and has no effect: an operator's overrules it"
+                else:
+                    try:
+                        await put_policy(self._asked, limit.policy)
+                    except ManagementRefused as error:
+                        why = f"; its limit could not be taken off: {error}"
+                    else:
+                        changed = True
+                        continue
             if one.queue in self._told:
                 continue
             self._told.add(one.queue)
-            if limit.policy is not None and self._settings.serve.adjust_dlqs:
-                try:
-                    await put_policy(self._asked, limit.policy)
-                    continue
-                except ManagementRefused as error:
-                    why = f"; its limit could not be taken off: {error}"
-            else:
-                why = "; declare it anew without the argument" if limit.policy is None else ""
             self._emit(
                 FindingNamed(
                     rule="delivery-limit-into-nothing",
@@ -97,3 +104,4 @@ class Ground:
                     f"of a consumer is one; few letters are taken at a time where that is near{why}",
                 )
             )
+        return changed

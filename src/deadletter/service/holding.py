@@ -13,6 +13,7 @@ from typing import Final
 
 from deadletter.broker.courier import Bounds, Courier, Judging, Terms
 from deadletter.broker.lease import Lease
+from deadletter.broker.limits import Limits, by_default
 from deadletter.broker.session import Link
 from deadletter.core.layouts.naming import HELD
 from deadletter.errors import ConnectionLost, DeadletterError, QueueMissing
@@ -41,6 +42,7 @@ class Holding:
         books: Books,
         emit: Callable[[Event], None],
         prefetch: int,
+        limits: Limits = by_default,
         halted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.queue = queue
@@ -50,6 +52,7 @@ class Holding:
         self._books = books
         self._emit = emit
         self._prefetch = prefetch
+        self._limits = limits
         self._key = queue.removeprefix(HELD)
         self._releaser = Releaser(
             queue, Shape.RETURN, keeper=gates, ways=ways, waiting=True, on_gate=self._learn
@@ -107,6 +110,7 @@ class Holding:
             terms=Terms(
                 prefetch=self._prefetch, rate_per_s=allowed.rate_per_s, blocked_patience_s=float("inf")
             ),
+            limits=self._limits,
         )
         tally = await courier.on(link)
         if not tally.moved:

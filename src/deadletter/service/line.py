@@ -3,7 +3,7 @@
 It lives through everything but a lost connection, which is the office's business: a queue that is deleted and
 comes back, a consumer that the broker cancels, a broker that refuses. Every ten minutes or so it gives back
 what it could not move and begins anew: a broker takes back by force what is held for half an hour, and what
-could not go then may go now.
+could not go then may go now. What the broker did not accept is tried again sooner (`broker.refusals`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from deadletter.broker.courier import Bounds, Courier, Judging, Terms
+from deadletter.broker.limits import Limits, by_default
 from deadletter.broker.session import Link
 from deadletter.errors import ConnectionLost, DeadletterError
 from deadletter.service.events import Event, Recovered, Trouble
@@ -34,10 +35,13 @@ class Line:
         judging: Judging,
         *,
         prefetch: int,
+        limits: Limits = by_default,
         emit: Callable[[Event], None],
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.source = source
+        self.on_begin: Callable[[], None] = lambda: None
+        """Called before each pass: what the last one gave back may come again."""
         self._emit = emit
         self._stopped = asyncio.Event()
         self._in_trouble = False
@@ -47,6 +51,7 @@ class Line:
             decide=judging,
             bounds=Bounds(seconds=ANEW_S * (0.8 + 0.4 * dice()), depth_at_start=False),
             terms=Terms(prefetch=prefetch, blocked_patience_s=float("inf")),
+            limits=limits,
         )
 
     def stop(self) -> None:
@@ -60,6 +65,7 @@ class Line:
         loop = asyncio.get_running_loop()
         while not self._stopped.is_set():
             well = loop.call_later(WELL_S, self.recover)
+            self.on_begin()
             try:
                 await self._courier.on(link)
                 tries = 0

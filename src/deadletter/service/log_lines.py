@@ -11,7 +11,6 @@ descriptor itself: one that is stuck in a buffered stream would keep the process
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import select
@@ -21,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TextIO
 
 from deadletter.config.secrets import without_token
+from deadletter.core.shown import exact_json, is_plain, line
 
 BUFFER_CHARS: Final = 4_000_000
 FIELD_CHARS: Final = 2_000
@@ -32,8 +32,6 @@ _PARAMETER: Final = re.compile(
 )
 _URL: Final = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"]+")
 _BEARER: Final = re.compile(r"(bearer\s+)[\w.~+/=-]+", re.IGNORECASE)
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What ends a line for somebody, moves a terminal's cursor, turns the writing round, or is no character."""
 
 
 def safe(text: str) -> str:
@@ -144,31 +142,22 @@ def told_value(value: object) -> object:
 
 
 def as_json(fields: Mapping[str, object]) -> str:
-    return _UNSAFE.sub(_escaped, json.dumps(fields, ensure_ascii=False, default=str))
+    return exact_json(fields, str)
 
 
 def as_text(fields: Mapping[str, object]) -> str:
     rest = (
-        f"{k}={_word(v)}"
+        f"{line(k)}={_word(v)}"
         for k, v in fields.items()
         if k not in ("at", "level", "event", "instance", "broker")
     )
-    event = _UNSAFE.sub(_escaped, str(fields["event"]))
-    return "  ".join([f"{fields['at']} {fields['level']:<7} {event}", *rest])
+    return "  ".join([f"{fields['at']} {fields['level']:<7} {line(str(fields['event']))}", *rest])
 
 
 def _word(value: object) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{_word(key)}:{_word(inner)}" for key, inner in value.items())
     text = str(value)
-    if re.fullmatch(r"[^\s\"=\\]+", text) and not _UNSAFE.search(text):
+    if re.fullmatch(r"[^\s\"=\\]+", text) and is_plain(text):
         return text
-    return _quoted(text)
-
-
-def _quoted(text: str) -> str:
-    return _UNSAFE.sub(_escaped, json.dumps(text, ensure_ascii=False))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return exact_json(text)

@@ -27,6 +27,7 @@ from deadletter.service.events import (
     Decided,
     Event,
     Fate,
+    FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
@@ -221,6 +222,9 @@ class LogListener:
                         self._named.clear()
                     self._named.add((rule, subject))
                     log.warning("finding", rule=rule, subject=subject, why=why)
+            case FindingGone(rule=rule, subject=subject):
+                self._named.discard((rule, subject))
+                log.info("finding gone", rule=rule, subject=subject)
             case Trouble():
                 self._trouble(event)
             case Recovered(what=what, why=why):
@@ -286,7 +290,7 @@ class LogListener:
         )
 
     def _swept(self, event: SweepEnded) -> None:
-        say = self.log.warning if event.failed else self.log.info
+        say = self.log.warning if event.failed or event.kept else self.log.info
         say(
             "swept",
             queue=event.dlq,
@@ -296,6 +300,7 @@ class LogListener:
             failed=event.failed,
             seconds=event.seconds,
             asked_by=event.why,
+            why="; ".join(one.why for one in event.kept[:_TOLD]),
         )
 
     def _trouble(self, event: Trouble) -> None:

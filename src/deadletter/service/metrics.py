@@ -39,6 +39,7 @@ from deadletter.service.events import (
     Confirmed,
     Decided,
     Event,
+    FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
@@ -161,7 +162,8 @@ FINDINGS: Final = _gauge(
 )
 TROUBLE: Final = _gauge(
     "trouble",
-    "1 while something does not work: broker, store, management, watch:NAME, policy:NAME@VHOST",
+    "1 while something does not work: broker, store, management, watch:NAME, policy:NAME@VHOST, "
+    "condition:PROGRAM",
     "what",
     together="max",
 )
@@ -228,6 +230,8 @@ class Metrics:
                 self._series[GROWTH_ALARMS].add((origin,), 1)
             case FindingNamed(rule=rule, subject=subject):
                 self._series[FINDINGS].set((rule, subject), 1)
+            case FindingGone(rule=rule, subject=subject):
+                self._series[FINDINGS].remove((rule, subject))
             case Trouble(what=what) | Recovered(what=what):
                 self._series[TROUBLE].set((without_channel(what),), int(isinstance(event, Trouble)))
             case PoliciesChanged(count=count, problems=problems):

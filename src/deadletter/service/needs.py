@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from deadletter.broker.ways import Home
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """A letter that had gone back and is dead again, as the guards hear of it."""
+
+    dlq: str
+    """Where it was found."""
+    origin: str
+    group: str
+    letter_id: str
+    attempt: int
+    """As which it had gone back."""
+    released_s: float | None
+    """So many seconds ago; None: it was not seen to die, it is found long after, or nobody noted it."""
+
+
 class Keeper(Protocol):
     """The guards, as intake needs them."""
 
-    def died_again(
-        self, origin: str, group: str, letter_id: str, *, attempt: int, redelivered: bool, age_s: float = 0.0
-    ) -> None:
-        """A letter that had gone back is here again; it died `age_s` ago, and was swept up only now."""
+    def died_again(self, dead: Dead) -> None:
+        """A letter that had gone back is here again."""
 
-    def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
-        """None: it may go home now. Else the gate that keeps it."""
+    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
+        """None: it may go home now, as this attempt. Else the gate that keeps it."""
 
     def refused(self, origin: str) -> None:
         """The origin did not take a letter."""

@@ -39,6 +39,9 @@ class Item:
     origin: str
     group: str = ""
     letter_id: str = ""
+    attempt: int = 0
+    released_s: float | None = None
+    """Of a death: as which attempt it had been released, and how long ago."""
     why: str = ""
 
 
@@ -84,6 +87,8 @@ class News:
                 origin=str(told["origin"]),
                 group=str(told["group"]),
                 letter_id=str(told["letter_id"]),
+                attempt=int(told["attempt"]),
+                released_s=None if told["released_s"] is None else float(told["released_s"]),
                 why=str(told["why"]),
             )
         except (ValueError, KeyError, TypeError):

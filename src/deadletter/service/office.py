@@ -18,15 +18,24 @@ from dataclasses import replace
 from typing import Final
 
 from deadletter.amqp.address import Address
+from deadletter.broker.limits import by_default
 from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
 from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import Settings
+from deadletter.core import looking
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
 from deadletter.core.layouts.serving import serving
+from deadletter.core.looking import Deliveries
 from deadletter.core.policy import Policies
-from deadletter.errors import ConnectionLost, DeadletterError, ManagementRefused, ServiceRefused
+from deadletter.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DeadletterError,
+    ManagementRefused,
+    ServiceRefused,
+)
 from deadletter.service import bulletin
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
@@ -36,6 +45,7 @@ from deadletter.service.custody import Custody, Safety
 from deadletter.service.events import Event, Fate, Kind, Recovered, Trouble
 from deadletter.service.gates import HEALTH_S, Gates
 from deadletter.service.ground import Ground
+from deadletter.service.lookout import Lookout
 from deadletter.service.news import News
 from deadletter.service.policies import PolicySource
 from deadletter.service.staff import Staff
@@ -48,6 +58,8 @@ NEED: Final = (
     "give its address (DLQ_API, [broker] api)"
 )
 FIRST_LOOK_S: Final = 30.0
+GIVE_BACK_S: Final = 5.0
+"""Of the time for an orderly end so much is kept, at most half of it, to give letters back in good order."""
 HEALTH_AT_ONCE: Final = 200
 """Origins that are looked at in one second."""
 
@@ -63,9 +75,9 @@ class Office:
         emit: Callable[[Event], None],
         *,
         each: bool = False,
-        again: bool = False,
+        worked: bool = False,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """`again`: after a reload. What keeps the service from starting does not end one that runs."""
         self.address = address
         self._settings = settings
         self._watches = [watch for watch in settings.watches if watch.vhost == address.vhost]
@@ -79,8 +91,9 @@ class Office:
         self.gates.on_news = self.news.tell
         self.books: Books = Books(emit, self._on_confirmed)
         self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
-        self._conditions = Conditions()
+        self._conditions = Conditions(emit=emit)
         self._surveyor = Surveyor(address, self._watches, emit)
+        self._lookout = Lookout(self._look_now.set)
         self._custody = Custody(emit)
         self._vigil: Vigil | None = None
         self.staff: Staff = Staff(
@@ -91,12 +104,17 @@ class Office:
             ways=self.ways,
             books=self.books,
             asker=Asker(self._conditions),
+            limits=self._deliveries,
             emit=emit,
             each=each,
+            look_afresh=self._lookout.look_afresh,
         )
         self._link: Link | None = None
         self._ground: Ground | None = None
-        self.been_ready: bool = again
+        self._been_ready = worked
+        """Also in an earlier life, before a reload: what worked once is worth another try."""
+        self._on_ready = on_ready
+        self._api_away = False
         source.on_change.append(self._on_policies)
 
     # -- life --------------------------------------------------------------------------------------------
@@ -105,7 +123,20 @@ class Office:
         self._stopping.set()
 
     async def on(self, link: Link) -> None:
-        """On this link until it is stopped. Raises when the connection is lost, or when it may not go on."""
+        """On this link until it is stopped. Raises when the connection is lost, or when it may not go on.
+
+        Once it was ready it may always go on later: a right that is missing now may be given again.
+        """
+        try:
+            await self._on(link)
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            if not self._been_ready or isinstance(error, CannotConnect):
+                raise
+            raise ConnectionLost(str(error)) from error
+
+    async def _on(self, link: Link) -> None:
         self._link = link
         self.ways.renew(link)
         crew = Crew()
@@ -130,12 +161,13 @@ class Office:
         self._vigil = Vigil(link)
         await asyncio.to_thread(self.staff.study)
         sight = await self._first_look(asked)
-        await self._lay_first(sight)
+        await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
         sight = await self._first_look(asked)  # with what was declared just now
         safety = await self._take_care(asked, sight)
-        if (safety.threats or safety.refusing) and not self.been_ready:
+        if (safety.threats or safety.refusing) and not self._been_ready:
             raise ServiceRefused(f"letters would not be safe in our queues: {safety.why}")
-        await self._ground.take_off_limits(sight)
+        if await self._ground.take_off_limits(sight):
+            sight = await self._surveyor.look(asked, anew=True)
         await self.news.on(link)
         await bulletin.listen(link, sight.shape, self._look_now.set)
         self.staff.take_up(sight)
@@ -143,17 +175,9 @@ class Office:
         crew.start(self.books.run())
         crew.start(self._look_around(asked))
         crew.start(self._look_at_origins())
-        self.been_ready = True
+        self._been_ready = True
         self.ready.set()
-
-    async def _lay_first(self, sight: Sight) -> None:
-        assert self._ground is not None
-        try:
-            await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
-        except ServiceRefused as error:
-            if not self.been_ready:
-                raise
-            raise ConnectionLost(str(error)) from error  # it could be declared before, and may be again
+        self._on_ready()
 
     async def _take_care(self, asked: Management, sight: Sight) -> Safety:
         """Whether letters are safe in our queues; where not, nobody brings any there."""
@@ -170,15 +194,24 @@ class Office:
         until = loop.time() + FIRST_LOOK_S
         while True:
             try:
-                return await self._surveyor.look(asked)
+                sight = await self._surveyor.look(asked)
             except ManagementRefused as error:
-                if loop.time() < until:
-                    self._emit(Trouble(what="management", why=str(error), seconds=1.0))
-                    await asyncio.sleep(1.0)
-                elif self.been_ready:
-                    raise ConnectionLost(str(error)) from error  # it was there before, and will be again
-                else:
+                if loop.time() >= until:
                     raise
+                self._api_fails(str(error), 1.0)
+                await asyncio.sleep(1.0)
+            else:
+                self._api_works()
+                return sight
+
+    def _api_fails(self, why: str, seconds: float) -> None:
+        self._api_away = True
+        self._emit(Trouble(what="management", why=why, seconds=seconds))
+
+    def _api_works(self) -> None:
+        if self._api_away:
+            self._api_away = False
+            self._emit(Recovered(what="management"))
 
     async def _until_stopped(self, crew: Crew) -> None:
         stopped = asyncio.ensure_future(self._stopping.wait())
@@ -190,19 +223,24 @@ class Office:
         finally:
             stopped.cancel()
             failed.cancel()
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """What is under way, within the time for it. A broker that does not answer, or accepts nothing, does
+        not make it longer: near its end letters are given back, and at its end the line is cut."""
+        assert self._link is not None
+        grace_s = self._settings.serve.grace_ms / 1000
+        cut = ConnectionLost("the time for an orderly end was over")
+        asyncio.get_running_loop().call_later(grace_s, self._link.abort, cut)
         working = self.staff.stop()
-        if working:
-            try:
-                async with asyncio.timeout(self._settings.serve.grace_ms / 1000):
-                    await asyncio.wait(working)
-            except TimeoutError:
-                self._emit(
-                    Trouble(what="stop", why="letters were still under way when the time for it was over")
-                )
+        if not working:
+            return
+        _, late = await asyncio.wait(working, timeout=max(grace_s - GIVE_BACK_S, grace_s / 2))
+        if late:
+            self._emit(Trouble(what="stop", why="letters were still under way when the time for it was over"))
 
     # -- looking around ----------------------------------------------------------------------------------
     async def _look_around(self, asked: Management) -> None:
-        away = False
         while True:
             try:
                 async with asyncio.timeout(self._settings.serve.survey_ms / 1000):
@@ -210,22 +248,21 @@ class Office:
             except TimeoutError:
                 pass
             self._look_now.clear()
+            look = await self._lookout.begin()
             try:
-                sight = await self._surveyor.look(asked)
+                sight = await self._surveyor.look(asked, anew=look.anew)
                 await self._take_care(asked, sight)
                 assert self._ground is not None
                 await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
-                await self._ground.take_off_limits(sight)
+                if await self._ground.take_off_limits(sight):
+                    sight = await self._surveyor.look(asked, anew=True)
             except (ManagementRefused, ServiceRefused) as error:
-                if not away:
-                    away = True
-                    self._emit(Trouble(what="management", why=str(error)))
+                self._api_fails(str(error), self._settings.serve.survey_ms / 1000)
                 continue
-            if away:
-                away = False
-                self._emit(Recovered(what="management"))
+            self._api_works()
             self.staff.take_up(sight)
             self.staff.release()
+            look.ended()
             self._tell_gates(sight)
 
     def _tell_gates(self, sight: Sight) -> None:
@@ -280,6 +317,15 @@ class Office:
         if self._ground is None:
             raise ConnectionLost("no connection to the broker")
         await self._ground.lay(None, self.staff.levels_ms(), self.staff.numbered_ms())
+
+    async def _deliveries(self, link: Link, queue: str) -> Deliveries:
+        """How this queue counts deliveries, as it was seen last."""
+        sight = self._surveyor.sight
+        if sight is None or queue not in sight.shape.queues:
+            return await by_default(link, queue)
+        version = (await link.connection("consume")).server_version
+        limit = sight.shape.queues[queue].delivery_limit(version)
+        return looking.UNLIMITED if limit is None else looking.deliveries_of(version, limit)
 
     # -- what happened -----------------------------------------------------------------------------------
     def _on_confirmed(self, fates: Mapping[Fate, int]) -> None:

@@ -20,7 +20,8 @@ from typing import Any, Final, Protocol, assert_never
 
 from deadletter.broker.verdict import Later, Leave, Send, Setback, Verdict, Wrap
 from deadletter.broker.ways import Home, homewards
-from deadletter.core import message, names, table
+from deadletter.core import lenient, message, names, table
+from deadletter.core.decide import Cause
 from deadletter.core.envelope import Deaths
 from deadletter.core.letter import Letter
 from deadletter.core.table import Value
@@ -53,11 +54,16 @@ _unpack: Final = Struct(">q").unpack_from
 class Gatekeeper(Protocol):
     """The guards, as a release needs them."""
 
-    def passes(self, origin: str, group: str, policy: str) -> str | None:
-        """None: it may go at once. Else the key of what keeps it."""
+    def passes(
+        self, origin: str, group: str, policy: str, letter_id: str = "", attempt: int = 0
+    ) -> str | None:
+        """None: it may go at once, as this attempt. Else the key of what keeps it."""
 
-    def admit(self, origin: str, group: str, policy: str, letter_id: str) -> str | None:
+    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
         """The same for a letter that was held before."""
+
+    def reason(self, gate: str) -> tuple[str, str]:
+        """What keeps letters at this gate: the guard, and why."""
 
     def refused(self, origin: str) -> None: ...
 
@@ -72,6 +78,18 @@ class Holds(Ways, Protocol):
     async def holding(self, gate: str) -> None: ...
 
 
+class Proof(Protocol):
+    """What says whether a queue can be the origin of letters that are due.
+
+    Whoever may publish to `deadletter.due` may publish by the default exchange, and so to every queue.
+    Letters come to `retry-queue-<n>` by an exchange that somebody may be given who may not.
+    """
+
+    def believes(self, origin: str) -> bool: ...
+
+    async def look_afresh(self) -> bool: ...
+
+
 class _Bound:
     """Where letters of one kind go."""
 
@@ -83,14 +101,16 @@ class _Bound:
             return value if isinstance(value, str) else ""
 
         self.origin = text(names.ORIGIN_QUEUE)
-        self.routing_key = text(names.ORIGIN_ROUTING_KEY)
+        # Of all names the key alone may be any bytes.
+        self.routing_key = lenient.name(headers.get(names.ORIGIN_ROUTING_KEY)) or ""
         self.policy = text(names.POLICY)
         self.group = text(names.GROUP)
         attempt = headers.get(names.ATTEMPT)
         self.attempt = attempt if isinstance(attempt, int) else None
         self.home: Home | None = None
         self.send: Send | None = None
-        self.held: dict[str, Send] = {}
+        self.held: dict[str, tuple[tuple[str, str], Send]] = {}
+        """By gate: why it keeps them, and the way into its queue."""
 
 
 class Releaser:
@@ -104,6 +124,7 @@ class Releaser:
         keeper: Gatekeeper,
         ways: Holds,
         waiting: bool = False,
+        proof: Proof | None = None,
         on_gate: Callable[[str], None] = lambda _gate: None,
     ) -> None:
         self._source = source
@@ -111,6 +132,7 @@ class Releaser:
         self._keeper = keeper
         self._ways = ways
         self._waiting = waiting
+        self._proof = proof
         self._on_gate = on_gate
         self._known: dict[bytes, _Bound] = {}
         self.late_s: list[float] = []
@@ -124,6 +146,20 @@ class Releaser:
             return self._wrap(f"it cannot be read: {error}")
         if not bound.origin:
             return self._park(NO_ORIGIN, "it is due, and no header says which queue it belongs to", bound)
+        if self._proof is not None and not self._proof.believes(bound.origin):
+            return _later(self._looked_at(bound, letter_id, self._proof))
+        return self._send(bound, letter_id)
+
+    async def _looked_at(self, bound: _Bound, letter_id: str, proof: Proof) -> Verdict:
+        """Its origin does not fit the shape of the broker: is that shape still the same?"""
+        await proof.look_afresh()
+        if not proof.believes(bound.origin):
+            why = f"it is due, and letters that die in {lenient.shown(bound.origin, 100)} do not come here"
+            return self._park(Cause.ORIGIN_UNPROVEN.value, why, bound)
+        verdict = self._send(bound, letter_id)
+        return await verdict.verdict if isinstance(verdict, Later) else verdict
+
+    def _send(self, bound: _Bound, letter_id: str) -> Verdict:
         # A way that was found anew is another object: what is remembered here follows it.
         home = self._ways.known(bound.origin)
         if home is None:
@@ -158,25 +194,28 @@ class Releaser:
 
     def _go(self, bound: _Bound, home: Home, letter_id: str) -> Verdict:
         if self._waiting:
-            gate = self._keeper.admit(bound.origin, bound.group, bound.policy, letter_id)
+            gate = self._keeper.admit(bound.origin, bound.group, bound.policy, letter_id, bound.attempt or 0)
             if gate is not None:
                 self._on_gate(gate)
                 return Leave()
         else:
-            gate = self._keeper.passes(bound.origin, bound.group, bound.policy)
+            gate = self._keeper.passes(bound.origin, bound.group, bound.policy, letter_id, bound.attempt or 0)
             if gate is not None:
                 return self._hold(bound, gate)
         if bound.send is None or bound.home is not home:
             bound.home = home
             bound.send = homewards(home, bound.routing_key, self._fate(Kind.RELEASED, bound))
-        return bound.send
+        return addressing.released_stamp(bound.send, _now_ms())
 
     def _hold(self, bound: _Bound, gate: str) -> Verdict:
         """Into the queue of what keeps it; the attempt is not counted again."""
-        send = bound.held.get(gate)
-        if send is None:
-            fate = replace(self._fate(Kind.HELD, bound), cause=gate)
-            send = bound.held[gate] = addressing.held(gate, fate)
+        why = self._keeper.reason(gate)
+        known = bound.held.get(gate)
+        if known is not None and known[0] == why:
+            send = known[1]
+        else:
+            send = addressing.held(gate, replace(self._fate(Kind.HELD, bound), cause=gate), *why)
+            bound.held[gate] = why, send
         return send if self._ways.holds(gate) else _later(self._made(send, gate))
 
     async def _made(self, send: Send, gate: str) -> Verdict:
@@ -215,7 +254,8 @@ class Releaser:
         home = await self._ways.find(bound.origin, again=True)
         if home is None or fate.cause == ORIGIN_MISSING:
             return self._park(ORIGIN_MISSING, f"its origin {bound.origin!r} is not there", bound)
-        return homewards(home, bound.routing_key, replace(fate, cause=ORIGIN_MISSING))
+        send = homewards(home, bound.routing_key, replace(fate, cause=ORIGIN_MISSING))
+        return addressing.released_stamp(send, _now_ms())
 
     async def _repaired(self, bound: _Bound, verdict: Send | Wrap) -> Verdict:
         fate = verdict.fate

@@ -1,8 +1,11 @@
 """The running service: an office per vhost, the policies, and a life of start, reload and end.
 
 A broker that is away is waited for, however long, and it is said; a login that is wrong ends the service at
-once, because it will be wrong in a minute too. A reload (SIGHUP) finishes what is under way with the old
-configuration and goes on with the new one; a configuration that makes no sense changes nothing.
+once, because it will be wrong in a minute too. Once it worked nothing of that kind ends it: a password that
+was changed, a right or a vhost that somebody took away is said, makes it unready, and is waited for.
+
+A reload (SIGHUP) finishes what is under way with the old configuration and goes on with the new one; a
+configuration that makes no sense changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from deadletter.service.office import Office
 from deadletter.service.policies import PolicySource
 from deadletter.service.sweeps import Swept
 
-FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0)
+FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 
 
 class Service:
@@ -48,7 +51,12 @@ class Service:
         self._each = each
         """Whether each decision is told, and not only their numbers."""
         self._stopping = False
+        self._worked = False
+        """Whether it was ready once: from then on nothing outside ends it."""
         self._lost: set[str] = set()
+        """Vhosts that cannot be used now;"""
+        self._in_trouble = False
+        """and whether that was said."""
         self._misread = False
         self._working: list[tuple[Office, asyncio.Task[object]]] = []
 
@@ -70,11 +78,8 @@ class Service:
         source = PolicySource(
             settings.policies, self._store_url(settings), settings.policies.default.backoff, self._emit
         )
-        again = any(office.been_ready for office in self.offices)
-        self.offices = [
-            Office(settings, address, source, self._emit, each=self._each, again=again)
-            for address in _vhosts(settings)
-        ]
+        self.offices = [self._office(settings, address, source) for address in _vhosts(settings)]
+        self._lost &= {office.address.vhost for office in self.offices}  # a vhost may be watched no more
         crew = Crew()
         following = crew.start(source.run())
         try:
@@ -95,35 +100,58 @@ class Service:
             for office in self.offices:
                 await office.close()
 
+    def _office(self, settings: Settings, address: Address, source: PolicySource) -> Office:
+        return Office(
+            settings,
+            address,
+            source,
+            self._emit,
+            each=self._each,
+            worked=self._worked,
+            on_ready=lambda: self._found(address.vhost),
+        )
+
     async def _work(self, office: Office, source: PolicySource) -> None:
         if self.settings.store.url is not None:
             # A table somebody named may say how often a letter is retried: until it was read, letters keep
             # their home. The file that is ours by default is not worth waiting for.
             await source.read.wait()
-        addresses = [replace(one, vhost=office.address.vhost) for one in self.settings.broker.addresses]
+        addresses = [self._address(one, office.address.vhost) for one in self.settings.broker.addresses]
         await supervise(
             addresses,
             office.on,
             name=self._name,
             persistence=FOR_EVER,
             on_event=lambda event: self._on_session(office.address.vhost, event),
+            been_there=self._worked,
         )
+
+    def _address(self, address: Address, vhost: str) -> Address:
+        """With the heartbeat of the service, unless the URL asks for a shorter one, or for none."""
+        heartbeat_s = min(address.heartbeat_s, self.settings.serve.heartbeat_ms // 1000)
+        return replace(address, vhost=vhost, heartbeat_s=heartbeat_s)
 
     async def _tell_ready(self) -> None:
         for office in self.offices:
             await office.ready.wait()
+        self._worked = True
         self._emit(LifeChanged(stage=Stage.READY))
 
     def _on_session(self, vhost: str, event: session.Event) -> None:
         match event:
             case Connected(server_version=version):
-                self.broker_version = version
-                if vhost in self._lost:
-                    self._lost.discard(vhost)
-                    self._emit(Recovered(what="broker", why=f"RabbitMQ {version} answers again"))
+                self.broker_version = version  # whether it can be used is known when the office is ready
             case Waiting(reason=reason, seconds=seconds):
                 self._lost.add(vhost)
+                self._in_trouble = True
                 self._emit(Trouble(what="broker", why=str(reason), seconds=seconds))
+
+    def _found(self, vhost: str) -> None:
+        """The office of this vhost is at work. The broker is well when all of them are."""
+        self._lost.discard(vhost)
+        if self._in_trouble and not self._lost:
+            self._in_trouble = False
+            self._emit(Recovered(what="broker", why=f"RabbitMQ {self.broker_version} answers again"))
 
     # -- what somebody asks for --------------------------------------------------------------------------
     def stop(self, why: str) -> None:

@@ -5,15 +5,14 @@ letters that die together look alike (the same queue, reason, key, attempt), so 
 remembered, and the next one costs a look-up (`reading`). Whatever goes wrong in reading or deciding parks the
 letter with the reason. Nothing is dropped, nothing is spun.
 
-A copy that a shared dead-letter fanout put into another watched queue is not sent back a second time: one
-copy goes back, from the queue that is its origin's own; the other is parked, and the finding is named.
+A copy that a shared dead-letter fanout put into another queue is not sent back a second time (`copying`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
@@ -21,18 +20,22 @@ from typing import Any, Final, assert_never
 from deadletter.broker.verdict import Drop, Later, Leave, Send, Setback, Verdict, Wrap
 from deadletter.broker.ways import Home
 from deadletter.core import decide as deciding
-from deadletter.core import names
+from deadletter.core import lenient, names
+from deadletter.core.deaths import OriginBy
 from deadletter.core.decide import NO_ANSWERS, Cause, Circumstances, Decision, Discard, Park, Retry
+from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.letter import Letter
 from deadletter.core.letter_view import LetterView
-from deadletter.core.origin import Copied, Returned
+from deadletter.core.origin import Copied, Returned, Unproven
+from deadletter.core.place import Place
 from deadletter.core.policy import Policies
 from deadletter.errors import MessageError
-from deadletter.service import addressing
+from deadletter.service import addressing, copying, reading
 from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
+from deadletter.service.copying import FANOUT_RULE, Copy
 from deadletter.service.events import Decided, Event, Fate, FindingNamed, Kind
-from deadletter.service.needs import Keeper, Ways
+from deadletter.service.needs import Dead, Keeper, Ways
 from deadletter.service.reading import Reader
 
 KNOWN_MAX: Final = 4_096
@@ -41,9 +44,7 @@ REFUSED_S: Final = 0.5
 """Before a queue of ours that refused a letter is asked again."""
 UNREADABLE: Final = "unreadable"
 DECISION_FAILED: Final = "decision-failed"
-COPY: Final = "copied-by-fanout"
 ORIGIN_MISSING: Final = "origin-missing"
-FANOUT_RULE: Final = "shared-dlx-fanout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +57,22 @@ class Intake:
     continuous: bool
     keeps_client_deaths: bool
     numbered_ms: tuple[int, ...] = ()
-    home_of: Callable[[str], str | None] = lambda _origin: None
-    """The one watched queue from which letters of an origin go back, where several get a copy of each."""
+    fanouts: Callable[[], Fanouts] = lambda: NO_FANOUTS
+    """Where a letter is given to several queues, as the broker's shape is now."""
+    origin_by: OriginBy = OriginBy.FAILURE
+    place: Callable[[], Place | None] = lambda: None
+    """What is known now of the ways into the queue; None: nothing, and every death is believed."""
+    look_afresh: Callable[[], Awaitable[bool]] | None = None
+    """Look at the shape of the broker: no letter is parked because what is known of it is old."""
 
 
 class _Known:
     """What was decided for one kind of letter."""
 
-    __slots__ = ("attempt", "choices", "died_at", "group", "origin", "reason", "returned", "verdict", "why")
+    __slots__ = (
+        "attempt", "choices", "copy", "dropped", "group", "home", "origin", "reason", "returned", "verdict",
+        "why"
+    )  # fmt: skip
 
     def __init__(self, decision: Decision, view: LetterView, group: str) -> None:
         self.choices: tuple[tuple[int, Send], ...] = ()
@@ -73,9 +82,14 @@ class _Known:
         self.group = group
         self.reason = view.reason or ""
         self.returned = isinstance(view.provenance, Returned)
-        self.attempt = decision.attempt - isinstance(decision, Retry)
+        self.attempt = lenient.count(view.headers.get(names.ATTEMPT)) or 0
+        """As which it went home last."""
         self.why = decision.why
-        self.died_at = max((d.first_at for d in view.history.recent if d.first_at is not None), default=None)
+        self.home: str | None = None
+        """Of a letter that several queues got: the one it goes on from."""
+        self.copy: Copy | None = None
+        self.dropped: Fate | None = None
+        """Of a copy: what becomes of one that need not be kept."""
 
 
 class Sorter:
@@ -102,7 +116,12 @@ class Sorter:
         """Whether each decision is told."""
         self._clock = clock
         self._dice = dice
-        self._reader = Reader(intake.policies, keeps_client_deaths=intake.keeps_client_deaths)
+        self._reader = Reader(
+            intake.policies,
+            keeps_client_deaths=intake.keeps_client_deaths,
+            origin_by=intake.origin_by,
+            place=intake.place,
+        )
         self._known: dict[bytes, _Known] = {}
         self._by_name = {policy.name: policy for policy in intake.policies}
         self._circumstances = Circumstances(continuous=intake.continuous, sees_room=True)
@@ -117,39 +136,56 @@ class Sorter:
         try:
             key = self._reader.key(letter)
             if key is None:
-                return self._anew(letter)
+                return self._anew(letter, self._reader.view(letter))
             known = self._known.get(key.value)
             if known is None:
                 view = self._reader.view(letter)
+                if isinstance(view.provenance, Unproven):
+                    return self._anew(letter, view)
                 known = self._considered(self._decided(view), view, many=True)
                 if not isinstance(view.provenance, Copied):  # its parent is its own
                     if len(self._known) >= KNOWN_MAX:
                         self._known.clear()
                     self._known[key.value] = known
-            return self._carry_out(letter, known, key.letter_id)
+            return self._carry_out(letter, known, key.letter_id, key.released_ms)
         except MessageError as error:
             return self._wrap(UNREADABLE, f"it cannot be read: {error}")
         except Exception as error:  # noqa: BLE001 -- one letter must not stop the others; it is parked with this
             return self._failed(error)
 
-    def _anew(self, letter: Letter) -> Verdict:
-        view = self._reader.view(letter)
+    def _anew(self, letter: Letter, view: LetterView) -> Verdict:
+        """Of a letter that has to be looked at by itself."""
+        if isinstance(view.provenance, Unproven) and self._intake.look_afresh is not None:
+            return _later(self._looked_at(letter, self._intake.look_afresh))
+        return self._asked(letter, view)
+
+    async def _looked_at(self, letter: Letter, look_afresh: Callable[[], Awaitable[bool]]) -> Verdict:
+        """Its origin does not fit the shape of the broker: is that shape still the same?"""
+        await look_afresh()
+        try:
+            verdict = self._asked(letter, self._reader.view(letter))
+        except Exception as error:  # noqa: BLE001 -- as above
+            return self._failed(error)
+        return await verdict.verdict if isinstance(verdict, Later) else verdict
+
+    def _asked(self, letter: Letter, view: LetterView) -> Verdict:
         questions = deciding.questions(view, self._intake.policies)
         if not questions:
-            return self._carry_out(letter, self._considered(self._decided(view), view), _id_of(view))
+            known = self._considered(self._decided(view), view)
+            return self._carry_out(letter, known, reading.id_of(view), reading.released_of(view))
 
         async def answered() -> Verdict:
             answers = await self._asker.ask(letter.body, questions)
             try:
                 known = self._considered(self._decided(view, answers), view)
-                return self._carry_out(letter, known, _id_of(view))
+                return self._carry_out(letter, known, reading.id_of(view), reading.released_of(view))
             except Exception as error:  # noqa: BLE001 -- as above
                 return self._failed(error)
 
         return _later(answered())
 
     def _decided(self, view: LetterView, answers: Any = NO_ANSWERS) -> Decision:
-        decision = deciding.decide(
+        return deciding.decide(
             view,
             self._intake.policies,
             now=self._clock(),
@@ -157,32 +193,18 @@ class Sorter:
             circumstances=self._circumstances,
             answers=answers,
         )
-        if isinstance(decision, Retry):
-            home = self._intake.home_of(decision.origin.queue)
-            if home is not None and home != self._intake.dlq:
-                return self._as_copy(decision, home)
-        return decision
-
-    def _as_copy(self, retry: Retry, home: str) -> Park:
-        origin = retry.origin.queue
-        why = (
-            f"a fanout gives each letter that dies in {origin!r} to several dead-letter queues; one goes "
-            f"back, from {home!r}, and this copy is parked (dlq doctor: {FANOUT_RULE})"
-        )
-        self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=why))
-        return Park(
-            attempt=retry.attempt - 1,
-            provenance=retry.provenance,
-            cause=Cause.COPY,
-            policy=retry.policy,
-            why=why,
-        )
 
     def _considered(self, decision: Decision, view: LetterView, *, many: bool = False) -> _Known:
         """`many`: the decision is remembered, and the dice are thrown again for each letter of its kind."""
         intake = self._intake
+        home = copying.home_of(view, intake.fanouts())
+        copy = copying.copy_of(view, home) if home is not None and home != intake.dlq else None
+        if copy is not None and (parked := copying.parked_instead(decision, copy)) is not None:
+            self._emit(FindingNamed(rule=FANOUT_RULE, subject=copy.origin, why=copy.why))
+            decision = parked
         error_type = view.failure.error_type if view.failure else None
         known = _Known(decision, view, error_type if error_type and self._reader.groups else "")
+        known.home, known.copy = home, copy
         source, reason = intake.dlq, known.reason
         match decision:
             case Retry() if intake.shape is Shape.SWEEP:
@@ -191,21 +213,28 @@ class Sorter:
                 known.choices = tuple(
                     (
                         delay_ms,
-                        addressing.delayed(
-                            intake.shape,
-                            replace(decision, delay_ms=delay_ms),
-                            source=source,
-                            reason=reason,
-                            group=known.group,
-                            numbered=len(intake.numbered_ms),
+                        copying.marked(
+                            addressing.delayed(
+                                intake.shape,
+                                replace(decision, delay_ms=delay_ms),
+                                source=source,
+                                reason=reason,
+                                group=known.group,
+                                numbered=len(intake.numbered_ms),
+                            ),
+                            decision,
+                            home,
                         ),
                     )
                     for delay_ms in self._delays_ms(decision, many=many)
                 )
             case Park():
-                known.verdict = addressing.parked(
+                send = addressing.parked(
                     intake.shape, decision, source=source, origin=view.origin, reason=reason
                 )
+                known.verdict = send
+                if decision.cause is Cause.COPY and isinstance(send.fate, Fate):
+                    known.dropped = replace(send.fate, kind=Kind.DROPPED)
             case deciding.Leave():
                 known.verdict = Leave(fate=_fate(Kind.LEFT, source, decision, known.origin, reason))
             case Discard():
@@ -223,18 +252,25 @@ class Sorter:
         return self._by_name[retry.policy].treatments[-1].schedule.choices_ms(retry.attempt - 1)
 
     # -- the way it takes --------------------------------------------------------------------------------
-    def _carry_out(self, letter: Letter, known: _Known, letter_id: str) -> Verdict:
-        if known.returned and letter_id:
+    def _carry_out(self, letter: Letter, known: _Known, letter_id: str, released_ms: int | None) -> Verdict:
+        drop: Drop | None = None
+        if known.copy is not None:
+            drop = copying.dropped(letter, known.copy, self._intake.fanouts(), known.dropped)
+        elif known.returned and letter_id:
             self._keeper.died_again(
-                known.origin,
-                known.group,
-                letter_id,
-                attempt=known.attempt,
-                redelivered=letter.redelivered,
-                age_s=0.0 if known.died_at is None else (self._clock() - known.died_at).total_seconds(),
+                Dead(
+                    dlq=self._intake.dlq,
+                    origin=known.origin,
+                    group=known.group,
+                    letter_id=letter_id,
+                    attempt=known.attempt,
+                    released_s=self._since_s(released_ms),
+                )
             )
         if self._each:
-            self._tell(letter, known)
+            self._tell(letter, known, drop)
+        if drop is not None:
+            return drop
         if known.choices:
             choices = known.choices
             place = int(self._dice() * len(choices)) if len(choices) > 1 else 0
@@ -266,10 +302,12 @@ class Sorter:
         origin, source = retry.origin.queue, self._intake.dlq
         if home is None:
             return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
-        gate = self._keeper.admit(origin, known.group, retry.policy, letter_id)
+        gate = self._keeper.admit(origin, known.group, retry.policy, letter_id, retry.attempt)
         if gate is not None:
-            return Leave(fate=replace(_fate(Kind.LEFT, source, retry, origin, known.reason), cause=gate))
-        return addressing.swept_home(retry, home, source=source, reason=known.reason)
+            fate = _fate(Kind.LEFT, source, retry, origin, known.reason)
+            return Leave(fate=replace(fate, cause=gate, gate=gate))
+        send = addressing.swept_home(retry, home, source=source, reason=known.reason)
+        return addressing.released_stamp(copying.marked(send, retry, known.home), self._now_ms())
 
     # -- second thoughts ---------------------------------------------------------------------------------
     def again(self, _letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:
@@ -282,7 +320,7 @@ class Sorter:
             case Setback.REFUSED if homewards:
                 assert isinstance(fate, Fate)
                 self._keeper.refused(fate.origin)
-                return Leave(fate=replace(fate, kind=Kind.LEFT, cause="full"))
+                return Leave(fate=replace(fate, kind=Kind.LEFT, cause="full", gate=fate.origin))
             case Setback.REFUSED:
                 return _later(patiently(addressing.stamped(verdict, self._now_ms())))
             case Setback.UNROUTABLE if homewards:
@@ -299,7 +337,8 @@ class Sorter:
         home = await self._ways.find(fate.origin, again=True)
         if home is None or fate.cause == ORIGIN_MISSING:
             return self._park(ORIGIN_MISSING, f"its origin {fate.origin!r} is not there")
-        return replace(verdict, exchange=home.exchange, fate=replace(fate, cause=ORIGIN_MISSING))
+        send = replace(verdict, exchange=home.exchange, fate=replace(fate, cause=ORIGIN_MISSING))
+        return addressing.released_stamp(send, self._now_ms())
 
     async def _repaired(self, verdict: Send | Wrap) -> Verdict:
         await self._ways.repair()
@@ -326,9 +365,9 @@ class Sorter:
         fate = Fate(kind=Kind.PARKED, source=self._intake.dlq, cause=cause)
         return Wrap(exchange=exchange, routing_key=key, cause=cause, why=why, at_ms=self._now_ms(), fate=fate)
 
-    def _tell(self, letter: Letter, known: _Known) -> None:
+    def _tell(self, letter: Letter, known: _Known, drop: Drop | None) -> None:
         trace = letter.headers.get("traceparent")
-        send = known.choices[0][1] if known.choices else known.verdict
+        send = drop or (known.choices[0][1] if known.choices else known.verdict)
         fate = None if isinstance(send, Retry) or send is None else send.fate
         if not isinstance(fate, Fate):
             fate = Fate(kind=Kind.RELEASED, source=self._intake.dlq, origin=known.origin)
@@ -340,6 +379,12 @@ class Sorter:
                 traceparent=trace if isinstance(trace, str) else None,
             )
         )
+
+    def _since_s(self, released_ms: int | None) -> float | None:
+        """How long ago it was released; a sweep finds it long after it died, which says nothing of now."""
+        if released_ms is None or not self._intake.continuous:
+            return None
+        return (self._now_ms() - released_ms) / 1000
 
     def _now_ms(self) -> int:
         return int(self._clock().timestamp() * 1000)
@@ -355,11 +400,6 @@ def _fate(kind: Kind, source: str, decision: Decision, origin: str, reason: str)
         cause=decision.cause.value,
         attempt=decision.attempt,
     )
-
-
-def _id_of(view: LetterView) -> str:
-    found = view.headers.get(names.ID)
-    return found if isinstance(found, str) else ""
 
 
 async def patiently(verdict: Verdict) -> Verdict:

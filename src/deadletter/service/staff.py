@@ -7,33 +7,41 @@ sweeps that were made, goes on with the next one. Their tasks do not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from deadletter.broker.courier import Judging, Leave, Letter, Send, Verdict
+from deadletter.broker.limits import Limits
 from deadletter.broker.session import Link
 from deadletter.broker.verdict import Setback, Wrap
 from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.backoff import Fixed
+from deadletter.core.descent import Descent
 from deadletter.core.event_config import Row, in_force
+from deadletter.core.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.glob import glob
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import DUE, HELD
 from deadletter.core.looking import version_of
+from deadletter.core.place import Place
 from deadletter.core.policy import Policies, Policy
+from deadletter.core.topology import Topology
 from deadletter.errors import ServiceRefused
+from deadletter.service import copying
 from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
+from deadletter.service.copying import FANOUT_RULE
 from deadletter.service.crew import Crew
 from deadletter.service.custody import SAFE, Safety
-from deadletter.service.events import Event, FindingNamed, Trouble
+from deadletter.service.events import Event, FindingGone, FindingNamed, Trouble
 from deadletter.service.gates import Gates
 from deadletter.service.holding import Holding
 from deadletter.service.line import Line
 from deadletter.service.policies import PolicySource
 from deadletter.service.releasing import Releaser
-from deadletter.service.sorting import FANOUT_RULE, Intake, Sorter
+from deadletter.service.sorting import Intake, Sorter
 from deadletter.service.survey import Sight, Watched
 from deadletter.service.sweeps import Sweeper
 
@@ -53,8 +61,10 @@ class Staff:
         ways: WaysBack,
         books: Books,
         asker: Asker,
+        limits: Limits,
         emit: Callable[[Event], None],
         each: bool,
+        look_afresh: Callable[[], Awaitable[bool]],
     ) -> None:
         self.sweepers: dict[str, Sweeper] = {}
         self._settings = settings
@@ -64,15 +74,19 @@ class Staff:
         self._ways = ways
         self._books = books
         self._asker = asker
+        self._limits = limits
         self._emit = emit
         self._each = each
         """Whether each decision is told."""
+        self._look_afresh = look_afresh
+        self._descent = Descent(Topology())
         self._lines: dict[str, Line] = {}
         self._sorters: dict[str, Sorter] = {}
         self._releasers: dict[str, Releaser] = {}
+        self._safety = SAFE
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._watched: dict[str, Watched] = {}
-        self._homes: Mapping[str, str] = {}
+        self._fanouts: Fanouts = NO_FANOUTS
         self._policies: dict[Watch, tuple[Sequence[Row], Policies]] = {}
         """With the rows they were made of."""
         self._link: Link | None = None
@@ -81,7 +95,6 @@ class Staff:
         self._named: set[str] = set()
         self._held_at: dict[str, float] = {}
         """When somebody was last set to let letters of a held queue through."""
-        self._safety = SAFE
 
     def renew(self, link: Link, crew: Crew, version: str) -> None:
         """Another connection; `crew` runs the tasks on it."""
@@ -116,8 +129,9 @@ class Staff:
         for name in self._watched.keys() - watched.keys():
             self._dismiss(name)
         self._watched = watched
-        if self._homes != sight.homes:
-            self._homes = sight.homes
+        alike = self._fanouts is sight.fanouts and self._descent.same_as(sight.descent)
+        self._fanouts, self._descent = sight.fanouts, sight.descent
+        if not alike:
             for sorter in self._sorters.values():
                 sorter.forget()
         for one in watched.values():
@@ -127,7 +141,9 @@ class Staff:
                 if self._safety.takes:
                     self._start(one.queue, self._line(one.queue).on)
             else:
-                self._start(one.queue, self._sweeper(one).on)
+                sweeper = self._sweeper(one)
+                self._start(one.queue, sweeper.on)
+                self._start(f"{one.queue}: what was held", sweeper.go_on)
         for name, queue in sight.shape.queues.items():
             if name.startswith(HELD) and queue.state is not None and queue.state.messages:
                 self.hold(name)
@@ -138,11 +154,7 @@ class Staff:
             return
         for queue, shape in self._due():
             if queue not in self._lines:
-                releaser = self._releasers.get(queue)
-                if releaser is None:
-                    releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways)
-                    self._releasers[queue] = releaser
-                    self._books.follow(releaser.late_s)
+                releaser = self._releaser(queue, shape)
                 judging = Judging(
                     decide=self._while_safe(releaser.decide),
                     again=releaser.again,
@@ -161,6 +173,14 @@ class Staff:
             *((levels.due_queue_name(n + 1), Shape.LEVELS) for n in range(len(numbered))),
         ]
 
+    def _releaser(self, queue: str, shape: Shape) -> Releaser:
+        if queue not in self._releasers:
+            proof = self if shape is Shape.LEVELS else None
+            releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
+            self._releasers[queue] = releaser
+            self._books.follow(releaser.late_s)
+        return self._releasers[queue]
+
     def _while_safe(self, decide: Callable[[Letter], Verdict]) -> Callable[[Letter], Verdict]:
         """What was handed out already when that ended stays in its queue."""
         return lambda letter: decide(letter) if self._safety.releases else Leave()
@@ -171,14 +191,11 @@ class Staff:
             self._sorters[one.queue] = self._sorter(one)
 
     def _name_findings(self, sight: Sight) -> None:
-        for origin, home in sight.homes.items():
-            if origin not in self._named:
-                self._named.add(origin)
-                why = (
-                    f"a fanout gives letters that die in {origin!r} to several dead-letter queues; one copy "
-                    f"goes back, from {home!r}, the others are parked"
-                )
-                self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=why))
+        for origin in self._fanouts.homes.keys() - sight.fanouts.homes.keys():
+            self._emit(FindingGone(rule=FANOUT_RULE, subject=origin))
+        for origin, home in sight.fanouts.homes.items():
+            if self._fanouts.homes.get(origin) != home:
+                self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=copying.finding(origin, home)))
         for queue, why in sight.refused.items():
             if queue not in self._named:
                 self._named.add(queue)
@@ -202,11 +219,14 @@ class Staff:
 
     def _line(self, queue: str) -> Line:
         if queue not in self._lines:
-            self._lines[queue] = self._new_line(queue, self._intake_judging(queue))
+            line = self._new_line(queue, self._intake_judging(queue))
+            line.on_begin = lambda: self._gates.begin(queue)
+            self._lines[queue] = line
         return self._lines[queue]
 
     def _new_line(self, queue: str, judging: Judging) -> Line:
-        return Line(queue, judging, prefetch=self._settings.serve.prefetch, emit=self._emit)
+        prefetch = self._settings.serve.prefetch
+        return Line(queue, judging, prefetch=prefetch, limits=self._limits, emit=self._emit)
 
     def _sweeper(self, one: Watched) -> Sweeper:
         if one.queue not in self.sweepers:
@@ -214,7 +234,9 @@ class Staff:
                 one.queue,
                 one.watch,
                 lambda: self._sweep_judging(one.queue),
+                gates=self._gates,
                 prefetch=self._settings.serve.prefetch,
+                limits=self._limits,
                 emit=self._emit,
             )
         return self.sweepers[one.queue]
@@ -228,6 +250,7 @@ class Staff:
             books=self._books,
             emit=self._emit,
             prefetch=self._settings.serve.prefetch,
+            limits=self._limits,
             halted=lambda: not self._safety.releases,
         )
         self._start(queue, holding.on)
@@ -239,6 +262,8 @@ class Staff:
         return self._intake_judging(queue)
 
     def _intake_judging(self, queue: str) -> Judging:
+        self._gates.begin(queue)
+
         def decide(letter: Letter) -> Verdict:  # through the table: policies change while a line runs
             return self._sorters[queue].decide(letter) if self._safety.takes else Leave()
 
@@ -261,7 +286,10 @@ class Staff:
             continuous=one.watch.mode is Mode.CONSUME,
             keeps_client_deaths=version_of(self._version) < (4, 0),
             numbered_ms=one.watch.delays_ms,
-            home_of=self._home_of,
+            fanouts=lambda: self._fanouts,
+            origin_by=one.watch.origin_by,
+            place=lambda: Place(queue=one.queue, ways=self._descent, named=one.watch.origins),
+            look_afresh=self._look_afresh,
         )
         return Sorter(
             intake,
@@ -272,8 +300,18 @@ class Staff:
             each=self._each,
         )
 
-    def _home_of(self, origin: str) -> str | None:
-        return self._homes.get(origin)
+    def believes(self, origin: str) -> bool:
+        """Whether letters that die in this queue can come to the numbered levels, as far as one can see."""
+        levelled = [one for one in self._watched.values() if one.watch.layout == Shape.LEVELS]
+        return (
+            not levelled
+            or not self._descent.knows(origin)
+            or any(glob(pattern, origin) for one in levelled for pattern in one.watch.origins)
+            or self._descent.reaches(origin, {one.queue for one in levelled})
+        )
+
+    async def look_afresh(self) -> bool:
+        return await self._look_afresh()
 
     def policies_of(self, watch: Watch) -> Policies:
         """The table before the file; with numbered levels what nobody configured is parked at once."""

@@ -1,9 +1,10 @@
 """A look around: which queues there are, how deep they are, and what shape they are in.
 
 Every few seconds the list of queues and the policies (three requests); the whole shape when one of them
-changed, and now and then. From it come the queues that a watch's pattern names, the depths that metrics and
-alerts show, the origins that throw away their oldest message when they are full, the one queue from which
-letters of an origin go back where a fanout gives a copy to several, and whether letters are safe in ours.
+changed, and now and then.
+From it come the queues that a watch's pattern names, the depths that metrics and alerts show, the origins
+that throw away their oldest message when they are full, and the one queue from which letters of an origin go
+back where a fanout gives a copy to several.
 
 The management API may be away: then what was known stays known, and it is said.
 """
@@ -19,11 +20,12 @@ from deadletter.amqp.address import Address
 from deadletter.broker.management import Management
 from deadletter.broker.shape import COLUMNS, policies_of, queue_state, told_of, topology_of
 from deadletter.config.settings import Watch
+from deadletter.core.descent import Descent
+from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.glob import glob
-from deadletter.core.layouts.naming import DUE, HELD, PARKED, dlq_name
+from deadletter.core.layouts.naming import DUE, HELD, PARKED
 from deadletter.core.merging import BrokerPolicy, Chooser
 from deadletter.core.names import is_ours
-from deadletter.core.routing import Router
 from deadletter.core.safekeeping import Told
 from deadletter.core.topology import Queue, QueueState, Topology
 from deadletter.service.events import Event, QueueGone, QueueSeen
@@ -58,9 +60,11 @@ class Sight:
     watched: tuple[Watched, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     """Queues that a watch names and that cannot be looked after, and why."""
-    homes: Mapping[str, str] = field(default_factory=dict)
-    """Origins whose letters come into several watched queues: the one from which they go back."""
+    fanouts: Fanouts = NO_FANOUTS
+    """Origins whose letters come into several queues, and from which of them they go back."""
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    descent: Descent = field(default_factory=lambda: Descent(Topology()))
+    """Whose dead letters come into which queue."""
     told: Mapping[str, Told] = field(default_factory=dict)
     """What the broker says of the policies over queues of ours, where that is to be believed."""
 
@@ -73,12 +77,13 @@ def see(shape: Topology, watches: Sequence[Watch]) -> Sight:
         shape=shape,
         watched=watched,
         refused=refused,
-        homes=_homes(shape, names),
+        fanouts=Fanouts(shape, names),
         limits={
             name: Limits(max_length=queue.max_length, drops_head=queue.overflow == "drop-head")
             for name, queue in shape.queues.items()
             if queue.max_length is not None
         },
+        descent=Descent(shape),
     )
 
 
@@ -104,21 +109,6 @@ def _why_not(queue: Queue) -> str | None:
     return None
 
 
-def _homes(shape: Topology, watched: frozenset[str]) -> dict[str, str]:
-    router = Router(shape)
-    homes: dict[str, str] = {}
-    for name, queue in shape.queues.items():
-        if is_ours(name) or queue.dead_letter_exchange is None:
-            continue
-        # Per key: two keys that lead to two queues are two ways, not two copies.
-        several = [reach.queues & watched for reach in router.fates(queue) if len(reach.queues & watched) > 1]
-        if several:
-            candidates = set().union(*several)
-            own = dlq_name(name)
-            homes[name] = own if own in candidates else min(candidates)
-    return homes
-
-
 class Surveyor:
     """Looks, and tells what it saw."""
 
@@ -140,8 +130,8 @@ class Surveyor:
         """When the policies were last seen to be others."""
         self.sight: Sight | None = None
 
-    async def look(self, asked: Management) -> Sight:
-        """Look now. Raises ManagementRefused."""
+    async def look(self, asked: Management, *, anew: bool = False) -> Sight:
+        """Look now; `anew`: at the whole shape, whatever changed. Raises ManagementRefused."""
         items = [item async for item in asked.every("queues", COLUMNS)]
         policies = await policies_of(asked)
         states = {str(item["name"]): queue_state(item) for item in items}
@@ -151,8 +141,9 @@ class Surveyor:
         if changed:
             self._changed_at = now
         if (
-            self.sight is None
+            anew
             or changed
+            or self.sight is None
             or known != self._known
             or self._read_at is None
             or now - self._read_at > SHAPE_S

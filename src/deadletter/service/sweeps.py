@@ -1,31 +1,53 @@
 """Sweeps: a dead-letter queue that is emptied now and then, on start, or when somebody asks.
 
 A sweep looks at the letters that were there when it began, each once: what dies again meanwhile waits for the
-next one, so nothing spins. The clock of a watch belongs to one instance (a lease); when it dies another takes
-over within seconds. A sweep itself has a lease of its own, so one that somebody asks for does not meet one
-that is running.
+next one, so nothing spins. A sweep that a gate held is not over: the letters stay in their queue, and when
+the gate lets them they go on (`go_on`), also on the next connection. Such a sweep counts towards no limit
+unless it moved something.
+
+The clock of a watch belongs to one instance (a lease); when it dies another takes over within seconds. A
+sweep itself has a lease of its own, so one that somebody asks for does not meet one that is running.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
-from deadletter.broker.courier import Courier, Judging, Tally, Terms
+from deadletter.broker.courier import Bounds, Courier, Judging, Tally, Terms
 from deadletter.broker.lease import Lease
+from deadletter.broker.limits import Limits, by_default
 from deadletter.broker.session import Link
 from deadletter.config.settings import Mode, Watch
 from deadletter.core.backoff import compile_schedule
+from deadletter.core.guards.flow import Flow
 from deadletter.errors import ConnectionLost, DeadletterError
-from deadletter.service.events import Event, LeaseChanged, SweepEnded, Trouble
+from deadletter.service.allowance import Allowance
+from deadletter.service.events import Event, Fate, KeptBy, Kind, LeaseChanged, Recovered, SweepEnded, Trouble
+from deadletter.service.kept import Kept, Shut, Soon, Take, in_words, next_step
 
 LEASE_S: Final = 2.0
 """Before asking again for a lease that another instance holds."""
+STEP_S: Final = 0.25
+"""Between two looks at a gate."""
+PAUSE_MAX_S: Final = 60.0
+"""Between two looks at letters of which hardly one could go: each of them is given back."""
 PAUSES: Final = 1_000
 """So many different pauses a back-off may have; the last is used from there on."""
+GATE: Final = "gate"
+"""Who asked for a sweep that goes on: the gate that had held it."""
+
+
+class Gates(Protocol):
+    """The guards, as a sweep needs them."""
+
+    def allowance(self, key: str) -> Allowance: ...
+
+    def flow(self, key: str) -> Flow: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +60,23 @@ class Swept:
     left: int = 0
     failed: int = 0
     seconds: float = 0.0
+    kept: tuple[KeptBy, ...] = ()
+    """Of those that are left: which gate keeps how many, and why."""
     refused: str = ""
     """Why there was none."""
+    elsewhere: bool = False
+    """There was none because it is being swept already."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """One sweep, over all its passes."""
+
+    seen: int = 0
+    moved: int = 0
+    left: int = 0
+    failed: int = 0
+    seconds: float = 0.0
 
 
 class Sweeper:
@@ -51,20 +88,35 @@ class Sweeper:
         watch: Watch,
         judging: Callable[[], Judging],
         *,
+        gates: Gates,
         prefetch: int,
+        limits: Limits = by_default,
         emit: Callable[[Event], None],
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.dlq = dlq
         self.watch = watch
         self._judging = judging
+        self._gates = gates
         self._prefetch = prefetch
+        self._limits = limits
         self._emit = emit
         self._dice = dice
+        self._turns = 0
+        """Sweeps by the clock since the start of the service;"""
         self._sweeps = 0
-        """By the clock, since the start of the service."""
+        """and how many of them a gate did not hold."""
         self._courier: Courier | None = None
         self._stopped = asyncio.Event()
+        self._sweeping = asyncio.Lock()
+        """The lease is the connection's: it does not keep two of us apart."""
+        self._kept = Kept()
+        self._held = asyncio.Event()
+        self._in_vain = 0
+        """Looks in a row at letters of several gates of which hardly one could go;"""
+        self._not_before = 0.0
+        """and when to look again, on the loop's clock."""
+        self._in_trouble = False
         self.last: SweepEnded | None = None
         self.next_at: float | None = None
         """On the loop's clock; None when none is planned."""
@@ -72,6 +124,7 @@ class Sweeper:
     def stop(self) -> None:
         """Take no more; finish what is under way."""
         self._stopped.set()
+        self._held.set()
         if self._courier is not None:
             self._courier.stop()
 
@@ -81,9 +134,10 @@ class Sweeper:
             case Mode.CONSUME | Mode.MANUAL:
                 await self._stopped.wait()
             case Mode.STARTUP:
-                if not self._sweeps:
-                    self._sweeps += 1
-                    await self._sweep_unless_another(link, "startup")
+                while not self._turns and not self._stopped.is_set():
+                    await self._take_turn(link, "startup")
+                    if not self._turns:
+                        await self._rest(LEASE_S)
                 await self._stopped.wait()
             case Mode.SWEEP:
                 await self._by_the_clock(link)
@@ -105,78 +159,206 @@ class Sweeper:
                     self.next_at = None
                     await self._stopped.wait()
                     return
-                # A connection that was lost in between does not begin the pause anew.
+                # A connection that was lost in between does not begin the pause anew; one that was lost in
+                # the middle of a sweep has it go on at once.
                 if self.next_at is None:
-                    self.next_at = asyncio.get_running_loop().time() + self._pause_s()
+                    self.next_at = asyncio.get_running_loop().time() + self._wait_s()
                 await self._rest(self.next_at - asyncio.get_running_loop().time())
                 if not self._stopped.is_set():
+                    await self._take_turn(link, "timer")
                     self.next_at = None
-                    self._sweeps += 1
-                    await self._sweep_unless_another(link, "timer")
         finally:
             self._emit(LeaseChanged(name=what, held=False))
             await lease.release()
 
-    def _pause_s(self) -> float:
+    def _wait_s(self) -> float:
         """Before the next sweep. The first of an interval is at once; a back-off begins with its pause."""
         if self.watch.pauses is None:
             assert self.watch.every_ms is not None
-            return self.watch.every_ms / 1000 if self._sweeps else 0.0
+            return self.watch.every_ms / 1000 if self._turns else 0.0
         schedule = compile_schedule(self.watch.pauses, PAUSES)
         pause_ms = schedule.delay_ms(self._sweeps, self._dice())
         assert pause_ms is not None
         return pause_ms / 1000
 
+    async def _take_turn(self, link: Link, why: str) -> None:
+        """A sweep of the clock's; it counts once it was made, and towards a limit if it was not in vain."""
+        try:
+            async with self._sweeping:
+                swept = await self._sweep(link, why)
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            if self.watch.mode is Mode.SWEEP:
+                self._turns += 1
+            self._fail(f"the sweep did not happen: {error}")
+            return
+        if swept.refused and self.watch.mode is Mode.STARTUP:
+            return
+        self._turns += 1
+        if not swept.refused and (not swept.kept or swept.moved):
+            self._sweeps += 1
+
     async def sweep(self, link: Link, why: str) -> Swept:
         """One sweep, now."""
-        lease = await Lease.take(await link.connection("consume"), f"sweep.{self.dlq}")
+        if self._sweeping.locked():
+            return Swept(dlq=self.dlq, refused="it is being swept already", elsewhere=True)
+        async with self._sweeping:
+            return await self._sweep(link, why)
+
+    async def go_on(self, link: Link) -> None:
+        """With what a gate held, whenever it lets something through, until stopped."""
+        while not self._stopped.is_set():
+            if not self._kept.by:
+                self._held.clear()
+                await self._held.wait()
+            elif self._too_soon or isinstance(next_step(self._kept, self._gates.allowance), Shut):
+                await self._rest(STEP_S)
+            else:
+                async with self._sweeping:
+                    await self._go_on(link)
+
+    # -- one sweep ---------------------------------------------------------------------------------------
+    async def _sweep(self, link: Link, why: str) -> Swept:
+        lease = await self._lease(link)
         if lease is None:
-            return Swept(dlq=self.dlq, refused="it is being swept already, perhaps by another instance")
+            refused = "it is being swept already, by another instance"
+            return Swept(dlq=self.dlq, refused=refused, elsewhere=True)
         try:
-            tally = await self._move(link)
+            run = _Run()
+            tally, self._kept = await self._pass(link, Bounds(), None)
+            self._in_vain, self._not_before = 0, 0.0
+            run.seen, run.moved, run.seconds = _seen(tally), tally.moved, tally.seconds
+            run.left, run.failed = tally.left, tally.failed
+            await self._while_it_goes(link, run)
         finally:
             await lease.release()
+        if self._in_trouble:
+            self._in_trouble = False
+            self._emit(Recovered(what=f"queue:{self.dlq}"))
+        return self._end(run, why)
+
+    async def _go_on(self, link: Link) -> None:
+        lease = await self._lease(link)
+        if lease is None:
+            await self._rest(LEASE_S)
+            return
+        run = _Run(seen=self._kept.letters + self._kept.others, left=self._kept.letters)
+        try:
+            await self._while_it_goes(link, run)
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            # What is left is looked at by the next sweep.
+            self._kept = Kept()
+            self._fail(f"the sweep does not go on: {error}")
+            return
+        finally:
+            await lease.release()
+        if run.moved or not self._kept.by:
+            self._end(run, GATE)
+
+    @property
+    def _too_soon(self) -> bool:
+        return asyncio.get_running_loop().time() < self._not_before
+
+    async def _lease(self, link: Link) -> Lease | None:
+        return await Lease.take(await link.connection("consume"), f"sweep.{self.dlq}")
+
+    async def _while_it_goes(self, link: Link, run: _Run) -> None:
+        """On, as long as a gate lets some of what it kept through."""
+        while not self._stopped.is_set() and not self._too_soon:
+            step = next_step(self._kept, self._gates.allowance)
+            match step:
+                case Shut():
+                    break
+                case Soon():
+                    await self._rest(STEP_S)
+                case Take(count=count, rate_per_s=rate_per_s):
+                    await self._take(link, run, count, rate_per_s)
+
+    async def _take(self, link: Link, run: _Run, count: int, rate_per_s: float | None) -> None:
+        before = self._kept
+        tally, kept = await self._pass(link, Bounds(count=count), rate_per_s)
+        gone, seen = tally.moved + tally.dropped, _seen(tally)
+        # Where fewer came than were asked for, somebody else took the others.
+        untouched = before.letters + before.others - count if seen == count else 0
+        if before.alone is not None and untouched > 0:
+            by = Counter(kept.by)
+            by[before.alone] += untouched
+            kept = replace(kept, by=dict(by))
+        self._kept = kept
+        run.moved += tally.moved
+        run.left, run.failed = tally.left + untouched, tally.failed
+        run.seconds += tally.seconds
+        if before.alone is not None:
+            if not gone:
+                await self._rest(STEP_S)
+        elif gone * 2 >= seen:
+            self._in_vain = 0
+        else:
+            self._in_vain += 1
+            pause_s = min(PAUSE_MAX_S, 2.0 ** min(self._in_vain, 10))
+            self._not_before = asyncio.get_running_loop().time() + pause_s
+
+    async def _pass(self, link: Link, bounds: Bounds, rate_per_s: float | None) -> tuple[Tally, Kept]:
+        """Look at letters, each once. What is left of them: by the gate that keeps them, and the others."""
+        by: Counter[str] = Counter()
+        judging = self._judging()
+
+        def on_fate(fate: object) -> None:
+            judging.on_fate(fate)
+            if isinstance(fate, Fate) and fate.kind is Kind.LEFT and fate.gate:
+                by[fate.gate] += 1
+
+        self._courier = Courier(
+            [],
+            source=self.dlq,
+            decide=replace(judging, on_fate=on_fate),
+            bounds=bounds,
+            terms=Terms(prefetch=self._prefetch, rate_per_s=rate_per_s, blocked_patience_s=float("inf")),
+            limits=self._limits,
+        )
+        if self._stopped.is_set():
+            self._courier.stop()
+        try:
+            tally = await self._courier.on(link)
+        finally:
+            self._courier = None
+        return tally, Kept(by=dict(by), others=max(0, tally.left - by.total()) + tally.failed)
+
+    def _end(self, run: _Run, why: str) -> Swept:
+        kept = tuple(
+            KeptBy(gate=gate, letters=letters, why=in_words(gate, letters, self._gates.flow(gate)))
+            for gate, letters in self._kept.by.items()
+        )
+        if kept:
+            self._held.set()
         ended = SweepEnded(
             dlq=self.dlq,
-            seen=tally.moved + tally.left + tally.failed + tally.dropped,
-            moved=tally.moved,
-            left=tally.left,
-            failed=tally.failed,
-            seconds=tally.seconds,
+            seen=run.seen,
+            moved=run.moved,
+            left=run.left,
+            failed=run.failed,
+            seconds=run.seconds,
             why=why,
+            kept=kept,
         )
         self.last = ended
         self._emit(ended)
         return Swept(
             dlq=self.dlq,
-            seen=ended.seen,
-            moved=ended.moved,
-            left=ended.left,
-            failed=ended.failed,
-            seconds=ended.seconds,
+            seen=run.seen,
+            moved=run.moved,
+            left=run.left,
+            failed=run.failed,
+            seconds=run.seconds,
+            kept=kept,
         )
 
-    async def _sweep_unless_another(self, link: Link, why: str) -> None:
-        try:
-            await self.sweep(link, why)
-        except ConnectionLost:
-            raise
-        except DeadletterError as error:
-            self._emit(Trouble(what=f"queue:{self.dlq}", why=f"the sweep did not happen: {error}"))
-
-    async def _move(self, link: Link) -> Tally:
-        self._courier = Courier(
-            [],
-            source=self.dlq,
-            decide=self._judging(),
-            terms=Terms(prefetch=self._prefetch, blocked_patience_s=float("inf")),
-        )
-        if self._stopped.is_set():
-            self._courier.stop()
-        try:
-            return await self._courier.on(link)
-        finally:
-            self._courier = None
+    def _fail(self, why: str) -> None:
+        self._in_trouble = True
+        self._emit(Trouble(what=f"queue:{self.dlq}", why=why))
 
     async def _rest(self, seconds: float) -> None:
         try:
@@ -184,3 +366,7 @@ class Sweeper:
                 await self._stopped.wait()
         except TimeoutError:
             return
+
+
+def _seen(tally: Tally) -> int:
+    return tally.moved + tally.left + tally.failed + tally.dropped

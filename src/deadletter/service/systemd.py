@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from deadletter.core.shown import line
 from deadletter.service.events import Event, LifeChanged, Recovered, Stage, Trouble
 from deadletter.service.log_lines import shown, without_channel
 
@@ -98,5 +99,4 @@ def _watchdog_s(environ: Mapping[str, str]) -> float | None:
 
 
 def _status(text: str) -> str:
-    line = "".join(c if c.isprintable() else " " for c in text)
-    return f"STATUS={line if len(line) <= _STATUS_CHARS else line[: _STATUS_CHARS - 1] + '…'}"
+    return f"STATUS={line(text, _STATUS_CHARS)}"

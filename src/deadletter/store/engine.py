@@ -33,18 +33,16 @@ WRITES: Final = {"writes": True}
 """Execution options of a connection that is going to write."""
 
 
-def new_engine(
-    address: StoreAddress, *, create: bool = False, lock_limit_s: float = LOCK_LIMIT_S, pool: int = 0
-) -> AsyncEngine:
-    """`create`: make the SQLite file if there is none. Without it a file that is gone is an error, and not an
-    empty table. `pool`: keep so many connections; 0: a new one for each question."""
+def new_engine(address: StoreAddress, *, lock_limit_s: float = LOCK_LIMIT_S, pool: int = 0) -> AsyncEngine:
+    """A SQLite file that is not there is an error, and not an empty table. `pool`: keep so many connections;
+    0: a new one for each question."""
     pooled = _pooled(pool)
     match address:
         case SqliteAddress(path=path):
             url = URL.create(
                 "sqlite+aiosqlite",
                 database=f"file:{quote(str(path.absolute()))}",
-                query={"mode": "rwc" if create else "rw", "uri": "true"},
+                query={"mode": "rw", "uri": "true"},
             )
             limits = {"timeout": lock_limit_s, "isolation_level": None}
             engine = create_async_engine(url, connect_args=limits, **pooled)

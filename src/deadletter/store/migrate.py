@@ -10,7 +10,9 @@ not matter who is writing to it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +40,7 @@ async def migrate(url: str, *, migrations: Path = MIGRATIONS) -> None:
     if isinstance(address, SqliteAddress):
         _make_room(address)
     script = ScriptDirectory(migrations)
-    engine = new_engine(address, create=True)
+    engine = new_engine(address)
     try:
         with in_our_words(address):
             try:
@@ -95,8 +97,14 @@ def _steps(script: ScriptDirectory, heads: tuple[str, ...]) -> list[RevisionStep
 
 
 def _make_room(address: SqliteAddress) -> None:
+    """The directory, and an empty file that only its owner may read: what is in it names queues and errors of
+    whoever uses them. SQLite gives its journals the file's own mode. A file that is there keeps its mode."""
+    path = address.path.resolve()
     try:
-        address.path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            os.close(made)
     except OSError as error:
         raise StoreUnreachable(
             f"the store {address} cannot be used: {error.strerror or error}: {error.filename}"

@@ -24,9 +24,9 @@ from deadletter.broker.memory.carriage import Carriage
 from deadletter.broker.memory.clock import Clock, LoopClock, settle
 from deadletter.broker.memory.items import Item
 from deadletter.broker.memory.peer import Peer
+from deadletter.broker.memory.policies import Policy
 from deadletter.broker.memory.queues import MemoryQueue
 from deadletter.broker.memory.routing import route
-from deadletter.broker.memory.rules import Policy
 from deadletter.broker.memory.shapes import Shapes
 from deadletter.broker.memory.traits import Traits, traits_of
 from deadletter.broker.memory.transport import MemoryTransport
@@ -229,6 +229,9 @@ class MemoryBroker:
 
     def carry(self) -> None:
         self._carriage.go()
+
+    def expire(self, queue: MemoryQueue) -> None:
+        self._shapes.remove_queue(queue.name)
 
     @property
     def shapes(self) -> Shapes:

@@ -7,15 +7,15 @@ What a broker refuses is raised as the error our client will see, a `ChannelClos
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from deadletter.broker.memory import wire
+from deadletter.broker.memory.consuming import Consuming, Held, Settlement, by_consumer
 from deadletter.broker.memory.items import Item
 from deadletter.broker.memory.publishing import Publish, addressed, check
 from deadletter.broker.memory.queues import QUORUM_PREFETCH, MemoryQueue, Return
-from deadletter.broker.memory.rules import precondition_failed
+from deadletter.broker.memory.refusals import not_played, precondition_failed
 from deadletter.broker.memory.wire import Reader
 from deadletter.errors import connection_closed
 
@@ -24,48 +24,6 @@ if TYPE_CHECKING:
 
 _KEY: Final = Struct(">HH")
 _SIZE: Final = Struct(">Q")
-
-
-@dataclass(slots=True, eq=False)
-class Consuming:
-    """One consumer of a channel."""
-
-    channel: ServerChannel
-    tag: str
-    queue: MemoryQueue
-    prefetch: int
-    priority: int
-    held: int = 0
-
-    @property
-    def has_room(self) -> bool:
-        return self.prefetch == 0 or self.held < self.prefetch
-
-    def hand(self, item: Item, properties: bytes, *, redelivered: bool) -> None:
-        self.held += 1
-        self.channel.deliver(self, item, properties, redelivered=redelivered)
-
-    def end(self) -> None:
-        self.channel.cancelled(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A delivery nobody has settled."""
-
-    item: Item
-    queue: MemoryQueue
-    consumer: Consuming | None
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """An ack, nack or reject."""
-
-    kind: str
-    tag: int
-    multiple: bool
-    requeue: bool
 
 
 class ServerChannel:
@@ -125,7 +83,9 @@ class ServerChannel:
     def on_publish(self, method: Reader) -> None:
         method.u16()
         exchange, key = method.short(), method.short()
-        (mandatory,) = method.bits(1)
+        mandatory, immediate = method.bits(2)
+        if immediate:
+            raise connection_closed(540, "NOT_IMPLEMENTED - immediate=true")
         self._publish = Publish(exchange, key, mandatory)
 
     def _take(self, publish: Publish, properties: bytes, body: bytes) -> None:
@@ -170,6 +130,12 @@ class ServerChannel:
     def on_get(self, method: Reader) -> None:
         method.u16()
         queue = self._queue(method.short())
+        (no_ack,) = method.bits(1)
+        if no_ack:
+            raise not_played("gets without acks")
+        if queue.quorum and queue.subscribers.single_active:
+            raise self._broker.shapes.no_get(queue.name)
+        queue.use()
         found = queue.get()
         if found is None:
             self._say(wire.GET_EMPTY)
@@ -184,15 +150,20 @@ class ServerChannel:
     def on_consume(self, method: Reader) -> None:
         method.u16()
         queue, tag = self._queue(method.short()), method.short()
-        method.bits(4)
+        _, no_ack, exclusive, _ = method.bits(4)
+        if no_ack:
+            raise not_played("consumers without acks")
         priority = method.table().get("x-priority")
         if tag in self._consumers:
             raise connection_closed(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
+        self._broker.shapes.check_consumer(queue, exclusive=exclusive)
         prefetch = self._prefetch or (QUORUM_PREFETCH if queue.quorum else 0)
-        consumer = Consuming(self, tag, queue, prefetch, priority if isinstance(priority, int) else 0)
+        consumer = Consuming(
+            self, tag, queue, prefetch, priority if isinstance(priority, int) else 0, exclusive
+        )
         self._consumers[tag] = consumer
         self._say(wire.consume_ok(tag))
-        queue.subscribers.append(consumer)
+        queue.subscribers.add(consumer)
         queue.run()
 
     def on_cancel(self, method: Reader) -> None:
@@ -201,17 +172,21 @@ class ServerChannel:
         if consumer is not None:
             self._leave(consumer)
         self._say(wire.cancel_ok(tag))
+        if consumer is not None:
+            consumer.queue.run()  # another may be the active one now
 
     def _leave(self, consumer: Consuming) -> None:
         queue = consumer.queue
-        if consumer in queue.subscribers:
-            queue.subscribers.remove(consumer)
+        queue.leave(consumer)
         if queue.auto_delete and not queue.subscribers:
             self._broker.shapes.remove_queue(queue.name)
 
     def on_qos(self, method: Reader) -> None:
         method.u32()
         self._prefetch = method.u16()
+        (everybody,) = method.bits(1)
+        if everybody:
+            raise not_played("one prefetch for all consumers of a channel")
         self._say(wire.QOS_OK)
 
     # -- settling ----------------------------------------------------------------------------------------
@@ -250,7 +225,7 @@ class ServerChannel:
         groups: dict[tuple[MemoryQueue, Consuming | None], list[Held]] = {}
         for held in settled:
             groups.setdefault((held.queue, held.consumer), []).append(held)
-        for (queue, consumer), group in sorted(groups.items(), key=_by_consumer):
+        for (queue, consumer), group in sorted(groups.items(), key=by_consumer):
             if consumer is not None:
                 consumer.held -= len(group)
             how: Return = "reject" if word.kind == "reject" else "nack"
@@ -307,13 +282,17 @@ class ServerChannel:
                 auto_delete=auto_delete,
                 arguments=arguments,
             )
+        if not queue.quorum:
+            queue.use()
         queue.run()
-        self._say(wire.declare_queue_ok(queue.name, queue.depth, len(queue.subscribers)))
+        self._say(wire.declare_queue_ok(queue.name, queue.depth, queue.consumer_count))
 
     def on_declare_exchange(self, method: Reader) -> None:
         method.u16()
         name, kind = method.short(), method.short()
-        passive, durable, _, _, _ = method.bits(5)
+        passive, durable, auto_delete, internal, _ = method.bits(5)
+        if auto_delete or internal:
+            raise not_played("exchanges that are internal or delete themselves")
         if passive:
             self._broker.shapes.exchange(name)
         else:
@@ -322,7 +301,9 @@ class ServerChannel:
 
     def on_delete_exchange(self, method: Reader) -> None:
         method.u16()
-        self._broker.shapes.delete_exchange(method.short())
+        name = method.short()
+        if_unused, _ = method.bits(2)
+        self._broker.shapes.delete_exchange(name, if_unused=if_unused)
         self._say(wire.DELETE_EXCHANGE_OK)
 
     def on_bind(self, method: Reader) -> None:
@@ -338,6 +319,20 @@ class ServerChannel:
         self._broker.shapes.unbind(queue, exchange, key, method.table())
         self._say(wire.UNBIND_OK)
 
+    def on_bind_exchange(self, method: Reader) -> None:
+        method.u16()
+        to, exchange, key = method.short(), method.short(), method.short()
+        method.octet()
+        self._broker.shapes.bind_exchange(to, exchange, key, method.table())
+        self._say(wire.BIND_EXCHANGE_OK)
+
+    def on_unbind_exchange(self, method: Reader) -> None:
+        method.u16()
+        to, exchange, key = method.short(), method.short(), method.short()
+        method.octet()
+        self._broker.shapes.unbind(to, exchange, key, method.table(), to_exchange=True)
+        self._say(wire.UNBIND_EXCHANGE_OK)
+
     def on_purge(self, method: Reader) -> None:
         method.u16()
         self._say(wire.purge_ok(self._queue(method.short()).purge()))
@@ -345,8 +340,9 @@ class ServerChannel:
     def on_delete_queue(self, method: Reader) -> None:
         method.u16()
         name = method.short()
+        if_unused, if_empty, _ = method.bits(3)
         if name in self._broker.shapes.queues:
-            self._queue(name)
+            self._broker.shapes.check_delete(self._queue(name), if_unused=if_unused, if_empty=if_empty)
         self._say(wire.delete_queue_ok(self._broker.shapes.remove_queue(name)))
 
     def _say(self, payload: bytes) -> None:
@@ -364,18 +360,16 @@ class ServerChannel:
         held, self._held = sorted(self._held.items()), {}
         for _, each in held:
             each.queue.returned(each.item, "lost")
-        for queue in {each.queue: None for _, each in held}:
+        left = [consumer.queue for consumer in consumers]
+        for queue in dict.fromkeys([*(each.queue for _, each in held), *left]):
             queue.run()
-
-
-def _by_consumer(entry: tuple[tuple[MemoryQueue, Consuming | None], list[Held]]) -> tuple[str, str]:
-    (queue, consumer), _ = entry
-    return queue.name, "" if consumer is None else consumer.tag
 
 
 HANDLERS: Final[dict[tuple[int, ...], Callable[[ServerChannel, Reader], None]]] = {
     (40, 10): ServerChannel.on_declare_exchange,
     (40, 20): ServerChannel.on_delete_exchange,
+    (40, 30): ServerChannel.on_bind_exchange,
+    (40, 40): ServerChannel.on_unbind_exchange,
     (50, 10): ServerChannel.on_declare_queue,
     (50, 20): ServerChannel.on_bind,
     (50, 30): ServerChannel.on_purge,

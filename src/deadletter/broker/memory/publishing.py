@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from deadletter.broker.memory.items import Item, short_property, with_headers
-from deadletter.broker.memory.rules import precondition_failed
+from deadletter.broker.memory.refusals import precondition_failed
 from deadletter.broker.memory.wire import decoded
 from deadletter.core import message, table
 

@@ -20,6 +20,7 @@ from deadletter.broker.memory.clock import Clock, Timer
 from deadletter.broker.memory.deaths import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from deadletter.broker.memory.items import Item, Place, octet_property, presented, short_property
 from deadletter.broker.memory.rules import QUORUM, Rules
+from deadletter.broker.memory.subscribers import Subscriber, Subscribers
 from deadletter.broker.memory.traits import Traits
 from deadletter.core import message
 from deadletter.core.table import Value
@@ -46,19 +47,8 @@ class House(Protocol):
     def carry(self) -> None:
         """Send the dead on their way."""
 
-
-class Subscriber(Protocol):
-    """A consumer, as a queue sees it."""
-
-    priority: int
-
-    @property
-    def has_room(self) -> bool: ...
-
-    def hand(self, item: Item, properties: bytes, *, redelivered: bool) -> None: ...
-
-    def end(self) -> None:
-        """The queue is gone."""
+    def expire(self, queue: MemoryQueue) -> None:
+        """Nobody used it for as long as its `x-expires` says: it goes, with all it holds."""
 
 
 class MemoryQueue:
@@ -86,7 +76,11 @@ class MemoryQueue:
         self.rules = rules
         self.refusing = False
         """A test wants every publish refused."""
-        self.subscribers: list[Subscriber] = []
+        self.subscribers = Subscribers(
+            single_active=arguments.get("x-single-active-consumer") is True,
+            by_priority=not self.quorum or house.traits.active_by_priority,
+            overtaking=self.quorum and house.traits.active_by_priority,
+        )
         self.unacked: int = 0
         self._house = house
         self._ready: list[tuple[Place, Item]] = []
@@ -94,6 +88,8 @@ class MemoryQueue:
         self._waiting: set[Item] = set()
         self._numbers = itertools.count()
         self._timer: Timer | None = None
+        self._used_at = house.clock.time()
+        self._expiry_timer: Timer | None = None
         self._running = False
         self._stopped: WeakKeyDictionary[object, bool] = WeakKeyDictionary()
         self.gone: bool = False
@@ -106,6 +102,12 @@ class MemoryQueue:
     def depth(self) -> int:
         """How many messages are ready to be delivered."""
         return len(self._ready)
+
+    @property
+    def consumer_count(self) -> int:
+        """As the broker says it: a quorum queue counts only the active one, if there is to be one."""
+        count = len(self.subscribers)
+        return min(count, 1) if self.quorum and self.subscribers.single_active else count
 
     @property
     def delayed(self) -> int:
@@ -126,8 +128,10 @@ class MemoryQueue:
                 self._house.carry()
             return False
         item.expires_at = self._expiry(item)
+        if self.quorum and self._house.traits.counts_go_on:
+            item.delivery_count = item.carried
         item.place = (_FRESH, -self._priority(item), next(self._numbers))
-        if not self._ready and (subscriber := self._next()) is not None:
+        if not self._ready and (subscriber := self.subscribers.next()) is not None:
             # Before it could expire: a TTL of 0 means "now or never".
             self._hand(item, subscriber)
         else:
@@ -176,14 +180,8 @@ class MemoryQueue:
         self.run()
         return item, properties, redelivered
 
-    def _next(self) -> Subscriber | None:
-        """Whose turn it is: the highest priority with room, and there the one that waited longest."""
-        able = [subscriber for subscriber in self.subscribers if subscriber.has_room]
-        return max(able, key=lambda subscriber: subscriber.priority) if able else None
-
     def _hand(self, item: Item, subscriber: Subscriber) -> None:
-        self.subscribers.remove(subscriber)
-        self.subscribers.append(subscriber)
+        self.subscribers.served(subscriber)
         self.unacked += 1
         item.unacked = True
         properties, redelivered = presented(item, self._house.traits, quorum=self.quorum, by_get=False)
@@ -258,13 +256,14 @@ class MemoryQueue:
         self._running = True
         try:
             self._expire()
-            while self._ready and (subscriber := self._next()) is not None:
+            while self._ready and (subscriber := self.subscribers.next()) is not None:
                 self._hand(self._pop(), subscriber)
                 self._expire()
             self._shorten()
         finally:
             self._running = False
         self._set_timer()
+        self._set_expiry()
         self._house.carry()
 
     def _expire(self) -> None:
@@ -306,6 +305,34 @@ class MemoryQueue:
         self._timer = None
         self.run()
 
+    # -- being used --------------------------------------------------------------------------------------
+    def use(self) -> None:
+        """Somebody asked for it: its `x-expires` begins anew."""
+        self._used_at = self._house.clock.time()
+        self._set_expiry()
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """A consumer is gone. Call `run` when what it held is back."""
+        self.subscribers.remove(subscriber)
+        self.use()
+
+    @property
+    def _is_used(self) -> bool:
+        # A quorum queue takes whoever has something of it for a consumer, a classic one does not.
+        return bool(self.subscribers) or (self.quorum and self.unacked > 0)
+
+    def _set_expiry(self) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        if self.rules.expires_ms is not None and not self._is_used and not self.gone:
+            expires_at = self._used_at + self.rules.expires_ms / 1000
+            self._expiry_timer = self._house.clock.call_at(expires_at, self._on_expiry)
+
+    def _on_expiry(self) -> None:
+        self._expiry_timer = None
+        self._house.expire(self)
+
     # -- the end -----------------------------------------------------------------------------------------
     def purge(self) -> int:
         count = self.depth
@@ -319,9 +346,10 @@ class MemoryQueue:
         count = self.purge()
         self._waiting.clear()
         self.gone = True
-        for subscriber in list(self.subscribers):
+        self._set_expiry()
+        for subscriber in self.subscribers:
+            self.subscribers.remove(subscriber)
             subscriber.end()
-        self.subscribers.clear()
         return count
 
     def restart(self) -> None:
@@ -335,4 +363,5 @@ class MemoryQueue:
             heapq.heapify(kept)
             self._ready = kept
             self._ready_bytes = sum(len(item.body) for _, item in kept)
+        self.use()
         self.run()

@@ -1,7 +1,8 @@
 """Exchanges of the memory broker: which queues a message goes to.
 
-As RabbitMQ routes: by each key of the message (the routing key and those of `CC` and `BCC`), into each queue
-once; what no binding takes goes on to the alternate exchange, if there is one and it exists.
+As RabbitMQ routes: by each key of the message (the routing key and those of `CC` and `BCC`), through
+exchanges that are bound to exchanges, into each queue once; what no binding of an exchange takes goes on to
+its alternate exchange, if there is one and it exists.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ PREDECLARED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """One binding of a queue."""
+    """One binding of a queue, or of an exchange."""
 
-    queue: str
+    to: str
     key: str
     arguments: Mapping[str, Value]
+    to_exchange: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,17 +63,21 @@ def route(
     """The queues a message published there comes to, each once. `exact`: 1 and 1.0 are two values."""
     found: dict[str, None] = {}
     seen: set[str] = set()
-    at: str | None = exchange
-    while at is not None and at not in seen and at in exchanges:
+    waiting = [exchange]
+    while waiting:
+        at = waiting.pop()
+        if at in seen or at not in exchanges:
+            continue
         seen.add(at)
         taking = exchanges[at]
         if at == "":
-            found.update((key, None) for key in keys if key in queues)
+            taken = [Bound(to=key, key=key, arguments={}) for key in keys if key in queues]
         else:
-            found.update(
-                (b.queue, None) for b in taking.bindings if _takes(taking.kind, b, keys, headers, exact)
-            )
-        at = None if found else taking.alternate
+            taken = [b for b in taking.bindings if _takes(taking.kind, b, keys, headers, exact)]
+        found.update((b.to, None) for b in taken if not b.to_exchange)
+        waiting += [b.to for b in taken if b.to_exchange]
+        if not taken and taking.alternate is not None:
+            waiting.append(taking.alternate)
     return list(found)
 
 

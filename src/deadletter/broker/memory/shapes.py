@@ -9,18 +9,16 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
+from deadletter.broker.memory.policies import EXCHANGES, Policy, check_policy, policy_for
 from deadletter.broker.memory.queues import House, MemoryQueue
-from deadletter.broker.memory.routing import MATCHES, PREDECLARED, TYPES, Bound, Exchange
-from deadletter.broker.memory.rules import (
-    Policy,
-    check_policy,
+from deadletter.broker.memory.refusals import (
     check_queue,
     check_same,
     check_same_arguments,
-    policy_for,
     precondition_failed,
-    rules_of,
 )
+from deadletter.broker.memory.routing import MATCHES, PREDECLARED, TYPES, Bound, Exchange
+from deadletter.broker.memory.rules import Rules, rules_of
 from deadletter.core.table import Value
 from deadletter.errors import ChannelClosed, channel_closed, connection_closed
 
@@ -86,10 +84,39 @@ class Shapes:
             owner=user if exclusive else None,
             auto_delete=auto_delete,
             arguments=arguments,
-            rules=rules_of(arguments, policy_for(self.policies, name, kind), traits, kind),
+            rules=self._rules(name, kind, arguments),
         )
         self.queues[name] = queue
         return queue
+
+    def check_consumer(self, queue: MemoryQueue, *, exclusive: bool) -> None:
+        """Raises what a broker answers to one consumer too many. Quorum queues let everybody in."""
+        alone = exclusive and (len(queue.subscribers) or queue.subscribers.single_active)
+        if not queue.quorum and (queue.subscribers.shut or alone):
+            raise channel_closed(403, f"ACCESS_REFUSED - {self._where('queue', queue.name)} in exclusive use")
+
+    def check_delete(self, queue: MemoryQueue, *, if_unused: bool, if_empty: bool) -> None:
+        """Raises what a broker answers to conditions that are not so, or that it cannot tell."""
+        where = self._where("queue", queue.name)
+        for asked, flag, met, words in (
+            (if_unused, "if-unused", not queue.subscribers, "in use"),
+            (if_empty, "if-empty", queue.depth == 0, "not empty"),
+        ):
+            if asked and queue.quorum:
+                raise connection_closed(
+                    540,
+                    f"NOT_IMPLEMENTED - cannot delete {where}. queue.delete operations with {flag} flag set "
+                    "are not supported by quorum queues",
+                )
+            if asked and not met:
+                raise precondition_failed(f"{where} {words}")
+
+    def no_get(self, name: str) -> ChannelClosed:
+        return channel_closed(
+            405,
+            f"RESOURCE_LOCKED - cannot obtain access to locked {self._where('queue', name)}. basic.get "
+            "operations are not supported by quorum queues with single active consumer",
+        )
 
     def remove_queue(self, name: str) -> int:
         """How many messages went with it."""
@@ -97,7 +124,9 @@ class Shapes:
         if queue is None:
             return 0
         for exchange in self.exchanges.values():
-            exchange.bindings[:] = [bound for bound in exchange.bindings if bound.queue != name]
+            exchange.bindings[:] = [
+                bound for bound in exchange.bindings if bound.to_exchange or bound.to != name
+            ]
         return queue.delete()
 
     # -- exchanges ---------------------------------------------------------------------------------------
@@ -131,38 +160,65 @@ class Shapes:
         self.exchanges[name] = exchange
         self._rule_exchange(exchange)
 
-    def delete_exchange(self, name: str) -> None:
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
         self._not_default(name)
         if name in PREDECLARED:
             where = self._where("system exchange", name)
             raise channel_closed(403, f"ACCESS_REFUSED - deletion of {where} not allowed")
+        found = self.exchanges.get(name)
+        if if_unused and found is not None and found.bindings:
+            raise precondition_failed(f"{self._where('exchange', name)} in use")
         self.exchanges.pop(name, None)
+        for exchange in self.exchanges.values():
+            exchange.bindings[:] = [
+                bound for bound in exchange.bindings if not bound.to_exchange or bound.to != name
+            ]
 
     # -- bindings ----------------------------------------------------------------------------------------
     def bind(self, queue: str, exchange: str, key: str, arguments: Mapping[str, Value], user: object) -> None:
         self._not_default(exchange)
         self.queue(queue, user)
-        found = self.exchange(exchange)
+        self._bind(exchange, Bound(to=queue, key=key, arguments=arguments))
+
+    def bind_exchange(self, to: str, exchange: str, key: str, arguments: Mapping[str, Value]) -> None:
+        """What `exchange` would give to a queue that is bound so, it gives to the exchange `to`."""
+        self._not_default(exchange)
+        self._not_default(to)
+        self.exchange(to)
+        self._bind(exchange, Bound(to=to, key=key, arguments=arguments, to_exchange=True))
+
+    def _bind(self, exchange: str, bound: Bound) -> None:
+        found, key, arguments = self.exchange(exchange), bound.key, bound.arguments
         how = arguments.get("x-match", "all")
         if found.kind == "headers" and how not in MATCHES:
             raise precondition_failed(
                 f'Invalid x-match field value <<"{how}">>; expected all, any, all-with-x, or any-with-x'
             )
-        bound = Bound(queue=queue, key=key, arguments=arguments)
+        self._check_topic(found, key)
         if bound not in found.bindings:
             found.bindings.append(bound)
 
-    def unbind(self, queue: str, exchange: str, key: str, arguments: Mapping[str, Value]) -> None:
+    def _check_topic(self, exchange: Exchange, key: str) -> None:
+        most = self._house.traits.topic_wildcards_max
+        count = key.split(".").count("#")
+        if exchange.kind == "topic" and most is not None and count > most:
+            raise precondition_failed(
+                f"Topic binding key '{key}' uses {count} '#' wildcards, at most {most} are allowed"
+            )
+
+    def unbind(
+        self, to: str, exchange: str, key: str, arguments: Mapping[str, Value], *, to_exchange: bool = False
+    ) -> None:
         """Of what is not there: nothing, as in RabbitMQ."""
         self._not_default(exchange)
         found = self.exchanges.get(exchange)
-        bound = Bound(queue=queue, key=key, arguments=arguments)
+        bound = Bound(to=to, key=key, arguments=arguments, to_exchange=to_exchange)
         if found is not None and bound in found.bindings:
             found.bindings.remove(bound)
 
     # -- policies ----------------------------------------------------------------------------------------
     def set_policy(self, policy: Policy) -> None:
-        check_policy(policy)
+        check_policy(policy, self._house.traits)
         self.policies[policy.name] = policy
         self._rule_all()
 
@@ -172,14 +228,17 @@ class Shapes:
 
     def _rule_all(self) -> None:
         for queue in list(self.queues.values()):
-            policy = policy_for(self.policies, queue.name, queue.kind)
-            queue.rules = rules_of(queue.arguments, policy, self._house.traits, queue.kind)
+            queue.rules = self._rules(queue.name, queue.kind, queue.arguments)
             queue.run()
         for exchange in self.exchanges.values():
             self._rule_exchange(exchange)
 
+    def _rules(self, name: str, kind: str, arguments: Mapping[str, Value]) -> Rules:
+        traits = self._house.traits
+        return rules_of(arguments, policy_for(self.policies, name, kind, traits), traits, kind)
+
     def _rule_exchange(self, exchange: Exchange) -> None:
-        policy = policy_for(self.policies, exchange.name, "exchanges")
+        policy = policy_for(self.policies, exchange.name, EXCHANGES, self._house.traits)
         alternate = exchange.arguments.get("alternate-exchange", policy.get("alternate-exchange"))
         exchange.alternate = alternate if isinstance(alternate, str) else None
 

@@ -35,6 +35,12 @@ class Traits:
     """What is given back to a quorum queue without a delivery limit goes to its end."""
     counts_survive_death: bool
     """Delivery counts of quorum queues go on in the next one after a death."""
+    counts_go_on: bool
+    """… and there they count against its limit: a letter may come with none left."""
+    active_by_priority: bool
+    """A single active consumer of a quorum queue is the one of the highest priority."""
+    topic_wildcards_max: int | None
+    """How many `#` a topic binding may have."""
     delivered_survives_death: bool
     """A message once delivered is marked redelivered in the next queue too."""
     believes_clients: bool
@@ -50,7 +56,29 @@ class Traits:
     """Exchanges that are not durable survive a restart all the same."""
     native_retry: bool
     """Quorum queues have `x-delayed-retry-*`."""
+    foreign_to_classic: frozenset[str]
+    """Arguments that a classic queue refuses."""
+    foreign_to_quorum: frozenset[str]
+    void_on_classic: frozenset[str]
+    """Keys that make a policy void for a classic queue."""
+    void_on_quorum: frozenset[str]
+    checks_queue_mode: bool
+    queue_versions: frozenset[int]
+    no_master_locator: bool
+    """`x-queue-master-locator` ends the connection."""
     body_max_bytes: int
+
+
+_STREAMS: Final = frozenset({"max-age", "stream-max-segment-size-bytes"})
+_CLUSTERS: Final = frozenset({"initial-cluster-size"})
+_QUORUM: Final = frozenset({"delivery-limit", "dead-letter-strategy"})
+_IN_MEMORY: Final = frozenset({"max-in-memory-length", "max-in-memory-bytes"})
+_CLASSIC: Final = frozenset({"queue-mode", "queue-master-locator"})
+_RETRIES: Final = frozenset({"delayed-retry-type", "delayed-retry-min", "delayed-retry-max"})
+
+
+def _arguments(keys: frozenset[str], *more: str) -> frozenset[str]:
+    return frozenset({f"x-{key}" for key in keys} | set(more))
 
 
 def traits_of(version: str) -> Traits:
@@ -69,6 +97,9 @@ def traits_of(version: str) -> Traits:
         first_count_shown=not four,
         returns_go_last=not four,
         counts_survive_death=four,
+        counts_go_on=newest,
+        active_by_priority=four,
+        topic_wildcards_max=2 if newest else None,
         delivered_survives_death=newest,
         believes_clients=not four,
         last_death=four,
@@ -77,5 +108,20 @@ def traits_of(version: str) -> Traits:
         unknown_exchange_type_ends_connection=not four,
         keeps_transient_exchanges=newest,
         native_retry=newest,
+        foreign_to_classic=_arguments(
+            _STREAMS | _QUORUM | _IN_MEMORY | (_RETRIES if newest else frozenset()),
+            "x-quorum-initial-group-size",
+            *(() if four else ("x-queue-leader-locator",)),
+            *(("x-consumer-timeout",) if newest else ()),
+        ),
+        foreign_to_quorum=_arguments(_STREAMS | _CLASSIC, "x-max-priority", "x-queue-version"),
+        void_on_classic=_STREAMS
+        | _CLUSTERS
+        | _QUORUM
+        | (_IN_MEMORY | {"target-group-size"} if four else {"queue-leader-locator"}),
+        void_on_quorum=_STREAMS | _CLUSTERS | _CLASSIC,
+        checks_queue_mode=not newest,
+        queue_versions=frozenset({2} if newest else {1, 2}),
+        no_master_locator=newest,
         body_max_bytes=16 * _MIB if four else 128 * _MIB,
     )

@@ -92,6 +92,8 @@ def close_channel(code: int, text: str) -> bytes:
 # -- shapes -------------------------------------------------------------------------------------------------
 DECLARE_EXCHANGE_OK: Final = _method(40, 11)
 DELETE_EXCHANGE_OK: Final = _method(40, 21)
+BIND_EXCHANGE_OK: Final = _method(40, 31)
+UNBIND_EXCHANGE_OK: Final = _method(40, 51)
 BIND_OK: Final = _method(50, 21)
 UNBIND_OK: Final = _method(50, 51)
 QOS_OK: Final = _method(60, 11)

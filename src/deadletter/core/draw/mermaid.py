@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from deadletter.core.draw.graph import Arrow, Graph, Line, Node, Shape
+from deadletter.core.shown import line
 
 _STYLES: Final = (
     "    classDef exchange fill:#e8eefc,stroke:#4a6fd0,color:#1c2a4a",
@@ -51,4 +52,4 @@ def _line(arrow: Arrow) -> str:
 
 def _escaped(text: str) -> str:
     """As entities: Mermaid takes `#` and a number for any character, and stops at a quote or a bracket."""
-    return "".join(char if char.isalnum() or char in " .,-_:/()" else f"#{ord(char)};" for char in text)
+    return "".join(char if char.isalnum() or char in " .,-_:/()" else f"#{ord(char)};" for char in line(text))

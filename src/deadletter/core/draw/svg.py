@@ -7,7 +7,6 @@ a retry loop is seen as one.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
+from deadletter.core import shown
 from deadletter.core.draw.graph import Arrow, Graph, Line, Node, Shape
 from deadletter.core.draw.layering import Layers, layered
 
@@ -30,8 +30,6 @@ _MARGIN_PX: Final = 28
 _LANE_PX: Final = 26
 _CURVE_PX: Final = 10
 _LEGEND_PX: Final = 34
-_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-
 _STYLE: Final = """
     :root { color-scheme: light dark }
     .paper { fill: #ffffff } .title { fill: #16202e } .small { fill: #5b6675 }
@@ -334,5 +332,5 @@ def _short(text: str, most: int) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped, and without the characters that no XML may hold."""
-    return escape(_NOT_XML.sub("�", text))
+    """Escaped. What no XML may hold is a stand-in by then, as all that a reader could not see."""
+    return escape(shown.line(text))

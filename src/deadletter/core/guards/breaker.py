@@ -5,47 +5,53 @@
     free ──letters die again──▶ held ──pause──▶ probe due ──sent──▶ probing ──it lives──▶ ramping ──▶ free
                                  ▲                                     │                     │
                                  └──── twice the pause ◀── it dies ────┴── too many die ◀────┘
+                 held, probe due, probing ──a pioneer lives──▶ ramping
 
-A release is not an outcome: that a letter was handled well is told by nobody, only that it died again. So
-the breaker compares two counts, letters that died again and letters that were released, and both are kept
-by the bucket (`tally`), not by the letter. Three things follow.
+A release is not an outcome: that a letter was handled well is told by nobody, only that it died again. But a
+letter that dies again says when it had been released, so of the letters that went at one time it is known how
+many came back (`cohorts`). What counts is that share, once enough letters died: in the whole window, and in a
+quarter of it, or after a good minute an outage would need most of another minute to be seen.
 
-* **Deaths lag behind releases** by the time a handler takes. Deaths of a span are therefore compared with the
-  most that was released in any span as long, in the last one and a half windows: a burst whose failures come
-  late is not taken for an outage. (Deaths later than that are compared with what is left, and may hold the
-  gate for one pause too many. That is the cheap mistake of the two.)
-* **Deaths may outnumber releases**, because another instance released the letters. That is all of them.
-* **Both the whole window and its last quarter are looked at**: after a good minute an outage would otherwise
-  need most of another minute to be seen.
+**Letters that failed less often say little about those that failed more.** Letters that need three tries look
+like an outage when the first wave of them dies, and the one that is probed with is the next that needs three.
+So while letters are held, one that failed more often than those that died may go all the same, few of them in
+one outage: a *pioneer*. If it lives, letters go again, and deaths of letters that failed less often than it
+do not count until the gate was open for a while.
 
-Only probes are known by their id, and only a few. One that dies after it was taken for a success closes the
-gate again, also when letters flow freely already; the next probe is given as much time as that one took.
+Only probes and pioneers are known by their id, and only a few. One that dies after it was taken for a success
+closes the gate again, also when letters flow freely already; the next probe is given as much time as that one
+took.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from deadletter.core.duration import duration_text, rough_duration_text
 from deadletter.core.guards.climb import Climb
+from deadletter.core.guards.cohorts import Cohorts, Share
 from deadletter.core.guards.flow import FREE, Flow, Hold, Probe, Ramp
 from deadletter.core.guards.phase import Phase
-from deadletter.core.guards.tally import Tally
 
 GUARD: Final = "breaker"
 BUCKETS: Final = 60
 """Of one window."""
 QUARTER: Final = BUCKETS // 4
-LOOK_BACK: Final = BUCKETS * 3 // 2
-"""How far back the releases may lie whose letters die now."""
+LOOK_BACK: Final = BUCKETS * 5
+"""A letter that takes longer to die says nothing of how things are."""
 MAX_PROBES: Final = 16
 """So many probes are known by their id."""
+PIONEERS: Final = 8
+"""In one outage: each may cost a letter one of its attempts."""
+USUAL: Final = 0.9
+"""Of the letters that died, so many failed no more often than what is taken for usual."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerTerms:
-    """Hold an origin's letters when at least `letters` of the last `window_ms` died again, `share` of all."""
+    """Hold letters of an origin when `share` of those released in `window_ms` died, `letters` at least."""
 
     enabled: bool = True
     letters: int = 20
@@ -58,26 +64,35 @@ class BreakerTerms:
     """How long a probe may take to die again; after that it is taken for a success."""
 
 
+class _Pioneer(NamedTuple):
+    letter_id: str
+    sent_at: float
+    attempt: int
+
+
 class Breaker:
     """One origin's or group's. Told what was released and what died again, it says how letters may flow."""
 
     __slots__ = (
         "_bucket_s",
         "_climb",
-        "_deaths",
-        "_deaths_lately",
+        "_cohorts",
         "_enough",
-        "_enough_lately",
         "_free_since",
+        "_lately",
+        "_lives",
         "_look_at",
         "_patience_s",
         "_pause_s",
         "_phase",
+        "_pioneer",
+        "_pioneers",
         "_probes",
         "_ramp_deaths",
         "_ramp_releases",
-        "_releases",
+        "_refuted",
         "_terms",
+        "_tried",
         "_until",
         "_why",
     )
@@ -86,19 +101,29 @@ class Breaker:
         bucket_s = self._bucket_s = terms.window_ms / 1000 / BUCKETS
         self._terms = terms
         self._phase = Phase.FREE
-        self._releases = Tally(bucket_s=bucket_s, buckets=LOOK_BACK)
-        self._deaths = Tally(bucket_s=bucket_s, buckets=BUCKETS)
-        self._deaths_lately = Tally(bucket_s=bucket_s, buckets=QUARTER)
-        self._enough = self._enough_lately = float(terms.letters)
-        """So many deaths, in the window and lately, are an outage; worked out about once a bucket."""
+        self._cohorts = Cohorts(bucket_s=bucket_s, buckets=LOOK_BACK)
+        self._enough = terms.letters
+        """So many deaths are worth a look; worked out about once a bucket."""
         self._look_at = 0.0
+        self._lately: deque[int] = deque(maxlen=max(1, terms.letters))
+        """The attempts of the last letters that died."""
         self._free_since: float | None = None
         """None: it never tripped."""
         self._pause_s = terms.pause_ms / 1000
         self._patience_s = terms.probe_ms / 1000
         self._until = 0.0
         self._why = ""
-        self._probes: dict[str, float] = {}
+        self._probes: dict[str, tuple[float, int]] = {}
+        """When each was sent, and as which attempt."""
+        self._tried = 0
+        """The attempt of the last probe."""
+        self._pioneer: _Pioneer | None = None
+        """The one of which it is not known yet what becomes of it."""
+        self._pioneers = 0
+        self._refuted = 0
+        """Letters of this attempt die, and of every lower one."""
+        self._lives = 0
+        """A letter of this attempt lived; of a lower one nothing follows."""
         self._climb = Climb(0.0)
         self._ramp_releases = self._ramp_deaths = 0
 
@@ -130,39 +155,52 @@ class Breaker:
             case _:
                 assert_never(self.phase)
 
-    def released(self, now: float, letters: int = 1) -> None:
+    def pioneer(self, now: float, attempt: int) -> bool:
+        """Whether a letter of this attempt may go although others are held; then say `pioneer_sent`."""
+        self._advance(now)
+        held = self._phase in (Phase.HELD, Phase.PROBE_DUE, Phase.PROBING)
+        return held and self._pioneers < PIONEERS and attempt > self._refuted
+
+    def pioneer_sent(self, now: float, letter_id: str, attempt: int) -> None:
+        """It went. Others of its attempt wait for what becomes of it."""
+        self._pioneers += 1
+        self._refuted = max(self._refuted, attempt)
+        self._pioneer = _Pioneer(letter_id, now, attempt)
+        self._remember(now, letter_id, attempt)
+
+    def released(self, now: float, letters: int = 1, *, attempt: int = 0) -> None:
         """So many letters went back to their origin; a probe is told by `probe_sent` alone."""
-        self._releases.add(now, letters)
+        if self._lives and attempt < self._needed(now):
+            return
+        self._cohorts.released(now, letters)
         if self._phase is Phase.RAMPING:
             self._ramp_releases += letters
 
-    def probe_sent(self, now: float, letter_id: str) -> None:
+    def probe_sent(self, now: float, letter_id: str, attempt: int = 0) -> None:
         """The one letter went. Nothing happens where no probe was asked for."""
         self._advance(now)
         if self._phase is not Phase.PROBE_DUE:
             return
-        self._probes[letter_id] = now
-        while len(self._probes) > MAX_PROBES:
-            del self._probes[next(iter(self._probes))]
+        self._remember(now, letter_id, attempt)
+        self._tried = attempt
         self._phase = Phase.PROBING
         self._until = now + self._patience_s
 
-    def died_again(self, now: float, letter_id: str) -> None:
-        """A letter that had been released is dead again, whoever released it and however long ago."""
+    def died_again(
+        self, now: float, letter_id: str, *, attempt: int = 0, released_at: float | None = None
+    ) -> None:
+        """A letter that had been released is dead again, whoever released it; by default just now."""
         if not self._terms.enabled:
             return
         self._advance(now)
-        if self._probes and self._is_probe(now, letter_id):
+        if self.probe_died(now, letter_id) or (self._lives and attempt < self._needed(now)):
             return
         match self._phase:
             case Phase.FREE:
-                self._deaths.add(now)
-                self._deaths_lately.add(now)
-                if (why := self._outage(now)) is not None:
+                if self._count(now, attempt, released_at) and (why := self._outage(now)) is not None:
                     self._trip(now, why)
             case Phase.RAMPING:
-                self._deaths.add(now)
-                self._deaths_lately.add(now)
+                self._count(now, attempt, released_at)
                 self._ramp_deaths += 1
                 if self._ramp_deaths >= self._terms.share * self._ramp_releases:
                     self._hold(now, f"{self._ramp_deaths} of {self._ramp_releases} died again on the ramp")
@@ -172,6 +210,26 @@ class Breaker:
                 pass  # on its way since before; the probe tells how things stand now
             case _:
                 assert_never(self._phase)
+
+    def probe_died(self, now: float, letter_id: str) -> bool:
+        """Whether this letter, that is dead again, was a probe or a pioneer; if so, that is all it was."""
+        sent = self._probes.get(letter_id)
+        if sent is None or self._long_free(now):
+            return False
+        sent_at, attempt = self._probes.pop(letter_id)
+        took_s = now - sent_at
+        if took_s > self._patience_s:
+            self._patience_s = min(self._terms.pause_max_ms / 1000, took_s * 1.5)
+        if self._pioneer is not None and self._pioneer.letter_id == letter_id:
+            self._pioneer = None
+            if self._phase in (Phase.HELD, Phase.PROBE_DUE, Phase.PROBING):
+                return True  # one more that dies, while others are held for it already
+        if self._lives and attempt < self._lives:
+            return True  # one that failed more often lived since
+        self._refuted = max(self._refuted, attempt)
+        if self._phase in (Phase.PROBING, Phase.RAMPING, Phase.FREE):
+            self._hold(now, f"the probe died again after {rough_duration_text(round(took_s * 1000))}")
+        return True
 
     def trip(self, now: float, why: str) -> None:
         """Hold: somebody else saw that letters die again. Nothing happens where it is held already."""
@@ -189,14 +247,18 @@ class Breaker:
 
     def _advance(self, now: float) -> float:
         """What the time alone changes; on a ramp, how fast it is."""
-        if self._phase is Phase.HELD and now >= self._until:
+        if self._pioneer is not None and now >= self._pioneer.sent_at + self._patience_s:
+            if self._phase in (Phase.HELD, Phase.PROBE_DUE, Phase.PROBING):
+                self._climb_from(now, self._pioneer.attempt)
+            self._pioneer = None
+        elif self._phase is Phase.HELD and now >= self._until:
             self._phase = Phase.PROBE_DUE
             self._until = now + self._terms.pause_max_ms / 1000
         elif self._phase is Phase.PROBING and now >= self._until:
-            self._climb_from(now)
+            self._climb_from(now, self._tried)
         elif self._phase is Phase.PROBE_DUE and now >= self._until:
             # no letter came to probe with: nothing waits, and the first that comes is let through slowly
-            self._climb_from(now)
+            self._climb_from(now, 0)
         if self._phase is Phase.RAMPING:
             rate_per_s = self._climb.rate_per_s(now)
             if rate_per_s is not None:
@@ -204,42 +266,51 @@ class Breaker:
             self._become_free(now)
         return 0.0
 
+    def _count(self, now: float, attempt: int, released_at: float | None) -> bool:
+        at = now if released_at is None else released_at
+        if not self._cohorts.died(now, at, within=BUCKETS):
+            return False
+        self._lately.append(attempt)
+        return True
+
     def _outage(self, now: float) -> str | None:
         """What is told when letters die as they come."""
-        terms = self._terms
-        deaths, lately = self._deaths.total(now), self._deaths_lately.total(now)
-        if deaths < terms.letters:
+        terms, cohorts = self._terms, self._cohorts
+        if cohorts.total < self._enough and now < self._look_at:
             return None
-        if now >= self._look_at or deaths >= self._enough or lately >= self._enough_lately:
-            self._look_at = now + self._bucket_s
-            released = self._releases.most(now, BUCKETS)
-            self._enough = max(terms.letters, terms.share * released)
-            if deaths >= self._enough:
-                return _told(deaths, released, terms.window_ms)
-            # one bucket more than the deaths have: the two need not begin at the same moment of a bucket
-            released = self._releases.most(now, QUARTER + 1)
-            self._enough_lately = max(terms.letters, terms.share * released)
-            if lately >= self._enough_lately:
-                return _told(lately, released, terms.window_ms // 4)
+        self._look_at = now + self._bucket_s
+        missing = terms.letters
+        for span, span_ms in ((BUCKETS, terms.window_ms), (QUARTER, terms.window_ms // 4)):
+            for share in cohorts.shares(now, span):
+                if share.reaches(terms.share, terms.letters):
+                    return _told(share, span_ms)
+                missing = min(missing, max(terms.letters, round(terms.share * share.released)) - share.died)
+        self._enough = cohorts.total + max(1, missing)
         return None
 
-    def _is_probe(self, now: float, letter_id: str) -> bool:
-        sent_at = self._probes.get(letter_id)
-        if sent_at is None or self._long_free(now):
-            return False
-        del self._probes[letter_id]
-        took_s = now - sent_at
-        if took_s > self._patience_s:
-            self._patience_s = min(self._terms.pause_max_ms / 1000, took_s * 1.5)
-        if self._phase in (Phase.PROBING, Phase.RAMPING, Phase.FREE):
-            self._hold(now, f"the probe died again after {rough_duration_text(round(took_s * 1000))}")
-        return True
+    def _needed(self, now: float) -> int:
+        """Letters of a lower attempt than this do not count."""
+        if self._long_free(now):
+            self._lives = 0
+        return self._lives
+
+    def _remember(self, now: float, letter_id: str, attempt: int) -> None:
+        self._probes[letter_id] = now, attempt
+        while len(self._probes) > MAX_PROBES:
+            del self._probes[next(iter(self._probes))]
+
+    def _usual(self) -> int:
+        """As which attempt letters died, but for the few that always do."""
+        ranked = sorted(self._lately)
+        return ranked[int(USUAL * (len(ranked) - 1))] if ranked else 0
 
     def _trip(self, now: float, why: str) -> None:
         if self._long_free(now):
             self._pause_s = self._terms.pause_ms / 1000
             self._patience_s = max(self._terms.probe_ms / 1000, self._patience_s / 2)
             self._probes.clear()
+            self._pioneer = None
+            self._pioneers = self._refuted = 0
             self._close(now, why)
         else:
             self._hold(now, why)
@@ -253,12 +324,16 @@ class Breaker:
         self._phase = Phase.HELD
         self._until = now + self._pause_s
         self._why = why
+        self._refuted = max(self._refuted, self._usual())
+        self._lives = 0
 
-    def _climb_from(self, now: float) -> None:
+    def _climb_from(self, now: float, lives: int) -> None:
+        """A letter of the attempt `lives` lived; 0: there was none to try with."""
         self._start_counting()
         self._phase = Phase.RAMPING
+        self._lives = lives
         self._climb = Climb(now)
-        self._releases.add(now)
+        self._cohorts.released(now)
         self._ramp_releases, self._ramp_deaths = 1, 0
 
     def _become_free(self, now: float) -> None:
@@ -272,12 +347,11 @@ class Breaker:
 
     def _start_counting(self) -> None:
         """What happened before says nothing about the letters that go from now on."""
-        self._releases.clear()
-        self._deaths.clear()
-        self._deaths_lately.clear()
-        self._enough = self._enough_lately = float(self._terms.letters)
+        self._cohorts.clear()
+        self._lately.clear()
+        self._enough = self._terms.letters
         self._look_at = 0.0
 
 
-def _told(deaths: int, releases: int, span_ms: int) -> str:
-    return f"{deaths} of {max(deaths, releases)} letters died again within {duration_text(span_ms)}"
+def _told(share: Share, span_ms: int) -> str:
+    return f"{share.died} of {share.released} letters died again within {duration_text(span_ms)}"

@@ -120,22 +120,40 @@ class Gate:
 
     # -- what happens -------------------------------------------------------------------------------------
 
-    def released(self, now: float, letters: int = 1) -> None:
+    def released(self, now: float, letters: int = 1, *, attempt: int = 0) -> None:
         """So many letters went to the origin and were confirmed; the probe is told by `probe_sent`."""
         if self._breaker is not None:
-            self._breaker.released(now, letters)
+            self._breaker.released(now, letters, attempt=attempt)
 
-    def died_again(self, now: float, letter_id: str) -> None:
+    def died_again(
+        self, now: float, letter_id: str, *, attempt: int = 0, released_at: float | None = None
+    ) -> None:
         """A letter that had gone back by this gate died again."""
         if self._breaker is not None:
-            self._breaker.died_again(now, letter_id)
+            self._breaker.died_again(now, letter_id, attempt=attempt, released_at=released_at)
             self._free_until = 0.0
 
-    def probe_sent(self, now: float, letter_id: str) -> None:
+    def probe_died(self, now: float, letter_id: str) -> None:
+        """A letter is dead again, and says nothing of how the origin is unless it is the probe."""
+        if self._breaker is not None and self._breaker.probe_died(now, letter_id):
+            self._free_until = 0.0
+
+    def probe_sent(self, now: float, letter_id: str, attempt: int = 0) -> None:
         """The letter that `Probe` allowed is on its way."""
         self._refusals.probe_sent(now)
         if self._breaker is not None:
-            self._breaker.probe_sent(now, letter_id)
+            self._breaker.probe_sent(now, letter_id, attempt)
+
+    def pioneer(self, now: float, attempt: int) -> bool:
+        """Whether a letter that failed so often may go although the breaker holds the others."""
+        if self._breaker is None or not self._breaker.pioneer(now, attempt):
+            return False
+        return self._outside(now) is FREE and self._refusals.flow(now) is FREE
+
+    def pioneer_sent(self, now: float, letter_id: str, attempt: int) -> None:
+        """The letter that `pioneer` allowed is on its way."""
+        if self._breaker is not None:
+            self._breaker.pioneer_sent(now, letter_id, attempt)
 
     def trip(self, now: float, why: str) -> None:
         """Another instance's breaker closed."""

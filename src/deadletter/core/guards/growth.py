@@ -2,30 +2,62 @@
 
 Something between us and the application makes copies when one letter of one id and attempt comes out of the
 dead-letter queues again and again: a fanout shared by two of them, a republisher. Retrying such letters makes
-2, 4, 8, 16 of one. Not every letter seen twice is a copy of that kind:
+2, 4, 8, 16 of one. Not every letter seen twice is a copy of that kind, and the broker does not tell them
+apart: on RabbitMQ 4 a dead letter is marked `redelivered` when it is delivered for the first time. So:
 
-* one that the broker **delivers again** after a crash is the same letter, and the broker says so;
-* **equal letters** have equal ids, because an id is derived from what a letter holds. When they first die
-  (attempt 0) they are only counted; later each of them may have the copies one letter may have.
+* a letter that was taken, given back and taken again (a sweep that left it, a lost connection) is taken in
+  another **pass**: letters are counted within one pass over one queue, and of several passes the most counts;
+* **equal letters** have equal ids, because an id is derived from what a letter holds. How many went home as
+  their first attempt is known, for it was here that they went; each of them may have `copies`.
 
-Ask once per letter, where it is taken from a dead-letter queue. What is remembered is bounded: a number per
-letter, in two generations of which the older one is forgotten; what was seen more than once is remembered
-longer, because it is rare.
+Say `went` of each letter that goes home, and ask `came` once for each that is taken from a dead-letter queue.
+What is remembered is bounded: two generations, of which the older one is forgotten.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from deadletter.errors import UsageError
 
-REMEMBER: Final = 100_000
+REMEMBER: Final = 50_000
+
+
+class Came(NamedTuple):
+    """What a letter that came back tells."""
+
+    new: bool
+    """No other pass, and no other queue, showed as many of it: one more has died."""
+    copies: int | None
+    """How many there are of it when that is more than allowed."""
+
+
+class _Counts:
+    """Numbers by a hash: a tenth of the memory of names, and two of 10^13 letters would be taken for one."""
+
+    __slots__ = ("_old", "_remember", "_young")
+
+    def __init__(self, remember: int) -> None:
+        self._remember = remember
+        self._young: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+
+    def get(self, key: int) -> int:
+        return self._young.get(key) or self._old.get(key, 0)
+
+    def put(self, key: int, number: int) -> None:
+        self._young[key] = number
+        if len(self._young) >= self._remember:
+            self._old, self._young = self._young, {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
 
 
 class Growth:
     """Counts letters by origin, id and attempt. `remember`: of so many letters, at least."""
 
-    __slots__ = ("_copies", "_old", "_older_twins", "_remember", "_twins", "_young")
+    __slots__ = ("_copies", "_equals", "_first", "_here", "_most")
 
     def __init__(self, copies: int, remember: int = REMEMBER) -> None:
         if copies < 1 or remember < 1:
@@ -33,34 +65,32 @@ class Growth:
                 f"the growth alarm: expected at least one copy and one letter, got {copies} and {remember}"
             )
         self._copies = copies
-        self._remember = remember
-        self._young: set[int] = set()
-        self._old: set[int] = set()
-        self._twins: dict[int, int] = {}
-        """How many, where it is more than one."""
-        self._older_twins: dict[int, int] = {}
+        self._here = _Counts(remember)
+        """Of one letter in one pass."""
+        self._most = _Counts(remember)
+        """Of one letter, in the pass that showed the most."""
+        self._first = _Counts(remember)
+        """The attempt with which a letter first went home, and one."""
+        self._equals = _Counts(remember)
+        """How many went with it, where it is more than one."""
 
-    def seen(self, letter_id: str, attempt: int, *, redelivered: bool, origin: str) -> int | None:
-        """How many there are of this letter when that is more than allowed, else None."""
-        if redelivered:
-            return None
-        # the hash and not the name: a tenth of the memory, and two letters in 10^13 would be taken for one
-        key = hash((letter_id, attempt, origin))
-        if key in self._young or key in self._old:
-            return self._again(key, letter_id, origin)
-        self._young.add(key)
-        if len(self._young) >= self._remember:
-            self._old, self._young = self._young, set()
-        return None
+    def went(self, letter_id: str, attempt: int, *, origin: str) -> None:
+        """A letter of this id goes home."""
+        key = hash((letter_id, origin))
+        first = self._first.get(key)
+        if not first:
+            self._first.put(key, attempt + 1)
+        elif first == attempt + 1:
+            self._equals.put(key, (self._equals.get(key) or 1) + 1)
 
-    def _again(self, key: int, letter_id: str, origin: str) -> int | None:
-        count = self._count(key) + 1
-        self._twins[key] = count
-        if len(self._twins) >= self._remember:
-            self._older_twins, self._twins = self._twins, {}
-        # at attempt 0 these are the same count, and a letter is never more than itself
-        equals = self._count(hash((letter_id, 0, origin)))
-        return count if count > self._copies * equals else None
-
-    def _count(self, key: int) -> int:
-        return self._twins.get(key) or self._older_twins.get(key, 1)
+    def came(self, letter_id: str, attempt: int, *, origin: str, seen_in: tuple[str, int]) -> Came:
+        """One was taken; `seen_in` is the queue, and the number of the pass over it."""
+        letter = (letter_id, attempt, origin)
+        key, here = hash(letter), hash((letter, seen_in))
+        count = self._here.get(here) + 1
+        self._here.put(here, count)
+        new = count > self._most.get(key)
+        if new:
+            self._most.put(key, count)
+        equals = self._equals.get(hash((letter_id, origin))) or 1
+        return Came(new, count if count > self._copies * equals else None)

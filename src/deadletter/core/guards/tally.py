@@ -30,22 +30,6 @@ class Tally:
         self._advance(now)
         return self._total
 
-    def most(self, now: float, span: int) -> int:
-        """The most that ever fell into `span` neighbouring buckets of the window."""
-        newest = self._advance(now)
-        size = len(self._counts)
-        counts = [self._counts[(newest + 1 + place) % size] for place in range(size)]
-        running = most = sum(counts[:span])
-        for place in range(span, size):
-            running += counts[place] - counts[place - span]
-            most = max(most, running)
-        return most
-
-    def clear(self) -> None:
-        """As if nothing had happened."""
-        self._counts = [0] * len(self._counts)
-        self._total = 0
-
     def _advance(self, now: float) -> int:
         bucket = int(now // self._bucket_s)
         if self._newest is None:

@@ -11,7 +11,7 @@ story. Where a layout follows a known document, it keeps the document's names an
     ladder   for each queue a rung per retry, straight back        every version
     loop     the queue and its retry queue, round and round        every version
     native   RabbitMQ's own delayed retries                        from 4.3.1 on
-    auto     native where it can be, inside our consumer; else return, and why
+    auto     return: the one that works everywhere and counts nothing but failures
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ def plan(
     version: str,
     queue_type: str = "quorum",
     declare_queue: bool = False,
-    in_consumer: bool = False,
     more_levels_ms: Iterable[int] = (),
     there: Topology | None = None,
 ) -> Plan:
@@ -67,7 +66,6 @@ def plan(
         version=version,
         queue_type=queue_type,
         declare_queue=declare_queue,
-        in_consumer=in_consumer,
         more_levels_ms=frozenset(more_levels_ms),
         there=there,
     )
@@ -130,24 +128,7 @@ def _design(layout: Layout, request: Request) -> Plan:
 
 
 def _auto(request: Request) -> Plan:
-    why_not = _why_not_native(request)
-    if why_not is None:
-        try:
-            chosen, why = native.design(request), "the broker retries by itself, and our consumer rejects"
-        except UsageError as refusal:  # something frozen into the queue stands against it
-            why_not = str(refusal).removeprefix(f"layout {native.NAME}: ")
-        else:
-            return _with_note(chosen, f"auto chose native: {why}.")
-    return _with_note(returning.design(request), f"auto chose return, not native: {why_not}.")
-
-
-def _why_not_native(request: Request) -> str | None:
-    if not request.in_consumer:
-        return "only our own consumer is known to reject as native needs it, and it is not the one here"
-    if request.more_levels_ms - request.schedule.levels_ms:
-        return "error rules ask for delays of their own"
-    return native.obstacle(request)
-
-
-def _with_note(plan: Plan, note: str) -> Plan:
+    """Never `native`: a queue counts failures and lost connections as one, and parks what is healthy."""
+    note = f"auto chose return, not native: {native.PRICE}"
+    plan = returning.design(request)
     return replace(plan, notes=(note, *plan.notes))

@@ -13,6 +13,7 @@ from typing import Final
 
 from deadletter.core import names
 from deadletter.core.names import PREFIX
+from deadletter.core.octets import as_bytes
 
 MAX_NAME_BYTES: Final = 255
 _DIGEST_BYTES: Final = 8
@@ -51,14 +52,19 @@ def policy_name(queue: str) -> str:
     return around(PREFIX, queue)
 
 
+def lifting_policy_name(queue: str) -> str:
+    """The RabbitMQ policy that takes the delivery limit off this queue while one command runs."""
+    return around(f"{PREFIX}lifted.", queue)
+
+
 def around(before: str, queue: str, after: str = "") -> str:
     """`before + queue + after`, the queue's part shortened where the whole would be too long."""
     whole = f"{before}{queue}{after}"
-    if len(whole.encode()) <= MAX_NAME_BYTES:
+    if len(as_bytes(whole)) <= MAX_NAME_BYTES:
         return whole
-    digest = blake2b(whole.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    digest = blake2b(as_bytes(whole), digest_size=_DIGEST_BYTES).hexdigest()
     room = MAX_NAME_BYTES - len(before.encode()) - len(after.encode()) - len(_MARK) - len(digest)
-    head = queue.encode()[:room].decode(errors="ignore")  # never half a character
+    head = as_bytes(queue)[:room].decode(errors="ignore")  # never half a character
     return f"{before}{head}{_MARK}{digest}{after}"
 
 

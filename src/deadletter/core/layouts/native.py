@@ -4,8 +4,9 @@ The consumer rejects with requeue. The queue holds the letter back for `min`, tw
 `max`, and after the delivery limit it dies into `<queue>.dlq`. All by policy, on the queue as it is.
 
 Only a rejection is delayed and counted. A nack with requeue comes back at once, and with another retry type
-for ever; so `auto` takes this layout only where our own consumer does the rejecting. A crash of the consumer
-counts as a retry.
+for ever; so whoever consumes must reject. The price: a consumer that dies or loses its connection spends an
+attempt of everything it held, handled or not, and after the limit the broker parks it without a word of why.
+The queue has one count for both. So `auto` never takes this layout; who asks for it by name has it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ from deadletter.errors import UsageError
 
 NAME = "native"
 CORRECTIONS: tuple[Correction, ...] = ()
+PRICE: Final = (
+    "there every lost connection and every death of a consumer costs each message it held an attempt, and "
+    "the broker parks what has none left, also what never failed."
+)
 _NOTES: Final = (
     "retry with reject and requeue: a nack comes back at once and is not counted.",
-    "a crash of the consumer costs a retry.",
+    f"the price of native: {PRICE}",
 )
 
 

@@ -41,8 +41,6 @@ class Request:
     """Of the application's queue where `there` does not tell."""
     declare_queue: bool = False
     """Whether the application's queue belongs to the plan; else it is the application's to declare."""
-    in_consumer: bool = False
-    """Whether our own consumer takes the letters, and so rejects them as `native` needs it."""
     more_levels_ms: frozenset[int] = frozenset()
     """Delays beside the schedule's: those of error rules, and of other policies."""
     there: Topology | None = None

@@ -7,14 +7,14 @@ origins there are, the letters tell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deadletter.core.backoff import NO_RETRIES
 from deadletter.core.layouts import levels, returning
-from deadletter.core.layouts.naming import DUE, level_name
+from deadletter.core.layouts.naming import DUE, level_name, lifting_policy_name
 from deadletter.core.layouts.pieces import Parts, delay_queue, exact_policy, policy_now, towards
 from deadletter.core.layouts.request import Request
-from deadletter.core.merging import BrokerPolicy
+from deadletter.core.merging import BrokerPolicy, Chooser
 from deadletter.core.topology import Queue, Topology, topology
 
 _NOBODY: str = "-"
@@ -46,7 +46,7 @@ class Limit:
 
 
 def limit_of(there: Topology, queue: Queue) -> Limit | None:
-    """The delivery limit of a watched queue: each crash of ours spends a delivery of what we hold."""
+    """The delivery limit of a queue: each crash of ours spends a delivery of what we hold."""
     if queue.type != "quorum" or (limit := queue.delivery_limit(there.version)) is None:
         return None
     frozen = queue.arguments.get("x-delivery-limit")
@@ -57,6 +57,19 @@ def limit_of(there: Topology, queue: Queue) -> Limit | None:
     request = _request(there)
     policy = exact_policy(queue, {"delivery-limit": -1}, policy_now(request, queue))
     return Limit(queue=queue.name, limit=limit, policy=policy)
+
+
+def lifting(limit: Limit, there: Topology, queue: Queue) -> BrokerPolicy | None:
+    """The same for as long as a command runs: above the policy that holds, whoever set it, with its settings.
+
+    None where no policy helps: the limit is an argument of the queue, or an operator's.
+    """
+    operators = Chooser(policy for policy in there.policies if policy.operator)
+    if limit.policy is None or "delivery-limit" in operators.definition(queue.name, queue.type):
+        return None
+    holding = next((one for one in there.policies if one.name == queue.policy and not one.operator), None)
+    name = lifting_policy_name(queue.name)
+    return replace(exact_policy(queue, {"delivery-limit": -1}, holding), name=name)
 
 
 def _request(there: Topology) -> Request:

@@ -9,19 +9,19 @@ get a copy, let it expire, and it comes to the same dead-letter queue again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from deadletter.core.fanout import copied_together, owner
 from deadletter.core.finding import Finding, Harm, Severity
-from deadletter.core.keys import ANY_KEY, Keys
-from deadletter.core.routing import Reach
+from deadletter.core.keys import Keys
+from deadletter.core.routing import Reach, keys_of
 from deadletter.core.rules import cures, paths
 from deadletter.core.rules.case import Case, Rule
-from deadletter.core.topology import DEFAULT_EXCHANGE, Binding, Queue
+from deadletter.core.topology import DEFAULT_EXCHANGE, Queue
 
 _SHARED: Final = "shared-dlx-fanout"
 _REPUBLISH: Final = "republish-loop"
-_SEPARATORS: Final = frozenset(".-_:/")
 
 
 class _Copying(NamedTuple):
@@ -52,6 +52,20 @@ def shared_dlx_fanout(case: Case) -> Iterator[Finding]:
         yield _shared(case, exchange, found, sources[exchange])
 
 
+def multiplied(case: Case, concerned: Collection[str]) -> tuple[Finding, ...]:
+    """The errors of that kind which letters of these queues meet: those that die in them, or into them."""
+    meeting = {
+        exchange
+        for queue, exchange in paths.dead_lettering(case)
+        if queue.name in concerned or not case.router.dead_letter_queues(queue).isdisjoint(concerned)
+    }
+    return tuple(
+        found
+        for found in shared_dlx_fanout(case)
+        if found.severity is Severity.ERROR and found.subject in meeting
+    )
+
+
 def _before(one: _Copying, other: _Copying) -> bool:
     if one.severity is not other.severity:
         return one.severity is Severity.ERROR
@@ -62,7 +76,7 @@ def _copying(case: Case, queue: str, reach: Reach) -> _Copying | None:
     """Headers and plugins' exchanges may choose one of many: nothing is said of them."""
     if not reach.certain or len(reach.queues) < 2:
         return None
-    together = reach.queues if not reach.keys.pattern else _together(case, reach)
+    together = copied_together(case.router, reach)
     if len(together) < 2:
         return None
     coming_back = [name for name in together if _comes_back(case, name)]
@@ -75,30 +89,6 @@ def _copying(case: Case, queue: str, reach: Reach) -> _Copying | None:
     )
 
 
-def _together(case: Case, reach: Reach) -> frozenset[str]:
-    """Queues that get the same letter, of all that letters with these keys may reach.
-
-    The queues of a pattern are those of all its keys, and most exchanges keep them apart. One letter is
-    copied where two bindings take whatever comes, or where one within the pattern meets another.
-    """
-    kind = case.topology.exchanges[reach.exchange].type
-    taken = [
-        (name, _keys_of(binding, kind))
-        for name in sorted(reach.queues)
-        for binding in case.router.bindings_into(name)
-        if binding.source == reach.exchange
-    ]
-    always = frozenset(name for name, keys in taken if reach.keys.all_within(keys))
-    if always:
-        return always if len(always) > 1 else always | {min(reach.queues - always)}
-    for name, keys in taken:
-        if keys.all_within(reach.keys):
-            beside = case.router.route(reach.exchange, keys).queues - {name}
-            if beside:
-                return frozenset({name, min(beside)}) if keys.pattern else beside | {name}
-    return frozenset()
-
-
 def _comes_back(case: Case, name: str) -> bool:
     """Whether letters go from there, by themselves, to a queue whose letters die into it."""
     queues = case.topology.queues
@@ -109,10 +99,7 @@ def _comes_back(case: Case, name: str) -> bool:
 
 
 def _owner(case: Case, name: str, beside: frozenset[str]) -> str | None:
-    """The queue a dead-letter queue is named after: orders for orders.dlq and for dlq.orders."""
-    cuts = [at for at, sign in enumerate(name) if sign in _SEPARATORS]
-    longest_first = [*(name[:at] for at in reversed(cuts)), *(name[at + 1 :] for at in cuts)]
-    return next((part for part in longest_first if part in case.topology.queues and part not in beside), None)
+    return owner(name, case.topology.queues, beside)
 
 
 def _shared(case: Case, exchange: str, found: _Copying, sources: set[str]) -> Finding:
@@ -201,7 +188,7 @@ def _ways_in(case: Case, queue: Queue) -> Iterator[tuple[str, Keys]]:
     for binding in case.router.bindings_into(queue.name):
         exchange = case.topology.exchanges.get(binding.source)
         if exchange is not None and exchange.type in ("direct", "topic", "fanout"):
-            yield exchange.name, _keys_of(binding, exchange.type)
+            yield exchange.name, keys_of(binding, exchange.type)
 
 
 def _republished(case: Case, exchange: str, feeding: _Feeding, unused: set[str]) -> Finding:
@@ -228,16 +215,6 @@ def _republished(case: Case, exchange: str, feeding: _Feeding, unused: set[str])
         fix=f"send letters back to the queue that failed and not to {exchange}; if {feeding.unused} is not "
         f"used: {delete}",
     )
-
-
-def _keys_of(binding: Binding, kind: str) -> Keys:
-    match kind:
-        case "direct":
-            return Keys(binding.routing_key)
-        case "topic":
-            return Keys(binding.routing_key, pattern="*" in binding.routing_key or "#" in binding.routing_key)
-        case _:
-            return ANY_KEY
 
 
 RULES: Final = (

@@ -1,0 +1,77 @@
+"""An orderly stop leaves every letter in one place: what is safe in its new home is gone from the old one.
+
+A quorum queue applies acks in its own time, and a channel that closes overtakes them. So moves and looks are
+stopped in the middle again and again, and after each stop the letters of both queues are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from tests import postbox
+from tests.brokers import Vhost
+
+from deadletter.amqp.address import parse_addresses
+from deadletter.broker.courier import Courier, Leave, Letter, Send, Tally, Terms, Verdict
+
+COUNT = 1500
+STOPS = 12
+
+
+def both(vhost: Vhost) -> int:
+    return postbox.depth(vhost.url, "a") + postbox.depth(vhost.url, "b")
+
+
+def all_back(vhost: Vhost, times: int) -> None:
+    """Given back takes a moment; then there are as many as before, however long one waits."""
+    postbox.wait_for(lambda: both(vhost) >= COUNT, "what was given back")
+    assert both(vhost) == COUNT, f"{both(vhost) - COUNT} are in both queues after stop {times}"
+
+
+async def stopped(
+    vhost: Vhost, source: str, decide: Callable[[Letter], Verdict], after_s: float, *, cancel: bool
+) -> Tally | None:
+    courier = Courier(parse_addresses(vhost.url), source=source, decide=decide, terms=Terms(prefetch=300))
+    moving = asyncio.create_task(courier.run())
+    await asyncio.sleep(after_s)
+    if cancel:
+        moving.cancel()
+        await asyncio.wait({moving})
+        return None if moving.cancelled() else moving.result()
+    courier.stop()
+    return await moving
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("how", ["move", "some stay", "cancelled"])
+def test_nothing_is_in_both_places(vhost: Vhost, kind: str, how: str) -> None:
+    postbox.declare(vhost.url, "a", "b", kind=kind)
+    bodies = [b"%d" % n for n in range(COUNT)]
+    postbox.fill(vhost.url, "a", bodies, dead=False)
+    dice = random.Random(11)
+
+    def decide_towards(target: str) -> Callable[[Letter], Verdict]:
+        go, stay = Send(routing_key=target), Leave()
+
+        def decide(_letter: Letter) -> Verdict:
+            return stay if how != "move" and dice.random() < 0.5 else go
+
+        return decide
+
+    moved = 0
+    for times in range(STOPS):
+        source, target = ("a", "b") if postbox.depth(vhost.url, "a") * 2 >= COUNT else ("b", "a")
+        after_s = dice.uniform(0.02, 0.4)
+        cancel = how == "cancelled"
+        tally = postbox.run(stopped(vhost, source, decide_towards(target), after_s, cancel=cancel))
+        if tally is not None:
+            assert tally.maybe_twice == 0
+            moved += tally.moved
+        all_back(vhost, times)
+    assert moved > 0 or how == "cancelled"
+    found = Counter(post.body for queue in ("a", "b") for post in postbox.drain(vhost.url, queue))
+    assert found == Counter(bodies)
