@@ -25,11 +25,11 @@ from deadletter.broker.shape import read_topology
 from deadletter.core.finding import Finding, Severity
 from deadletter.core.looking import version_of
 from deadletter.core.merging import BrokerPolicy
-from deadletter.core.rules import access, live, neglect, refusal, versions
+from deadletter.core.rules import access, effects, live, neglect, refusal, versions
 from deadletter.core.rules.case import Case
 from deadletter.core.topology import Queue, Topology, topology
 
-ALL = (*refusal.RULES, *neglect.RULES, *versions.RULES, *access.RULES, *live.RULES)
+ALL = (*refusal.RULES, *neglect.RULES, *effects.RULES, *versions.RULES, *access.RULES, *live.RULES)
 SLOW_S = 30.0
 """Figures of a quorum queue are up to ten seconds old."""
 
@@ -762,6 +762,69 @@ def test_a_shorter_ttl_does_not_hold_for_letters_that_wait_already(bench: Bench)
     bench.send("wait")
     bench.arrives("orders")
     wait_for(lambda: overdue(bench.shape()) == [], "no letter", 10)
+
+
+# -- settings that do not hold -------------------------------------------------------------------------------
+def test_a_policy_with_a_key_that_the_queue_does_not_take(bench: Bench) -> None:
+    bench.queue("orders")
+    bench.queue("orders.retry", to=("", "orders"))
+    void = {"message-ttl": 100, "delivery-limit": 30}
+    bench.vhost.put("policies", "retry", pattern="retry$", definition=void, priority=7)
+    bench.send("orders.retry")
+    bench.stays_empty("orders")
+    found = bench.found("policy-without-effect", "orders.retry")
+    assert found.severity is Severity.ERROR
+    assert "delivery-limit makes all of it void" in found.why
+
+    bench.channel.queue_purge("orders.retry")
+    bench.apply(found)
+    bench.send("orders.retry")
+    bench.arrives("orders")
+    wait_for(lambda: not rules_of(bench, "policy-without-effect"), "nothing more to say", SLOW_S)
+
+
+def test_a_void_policy_lets_the_next_one_apply(bench: Bench) -> None:
+    bench.queue("orders")
+    bench.queue("orders.retry", to=("", "orders"))
+    void = {"message-ttl": 60_000, "delivery-limit": 30}
+    bench.vhost.put("policies", "retry", pattern="retry$", definition=void, priority=7)
+    bench.vhost.put("policies", "low", pattern="retry$", definition={"message-ttl": 100}, priority=1)
+    bench.send("orders.retry")
+    bench.arrives("orders")
+    assert bench.shape().queues["orders.retry"].policy == "low"
+    assert "policy low applies instead" in bench.found("policy-without-effect", "orders.retry").path
+
+
+def test_a_delay_without_a_ttl_keeps_what_died_into_it(bench: Bench) -> None:
+    bench.queue("orders", to=("", "orders.retry"))
+    bench.queue("orders.retry", to=("", "orders"))
+    with consumer(bench.vhost.url, "orders"):
+        bench.send("orders.retry")
+        found = bench.found("delay-without-ttl", "orders.retry")
+        assert found.path[-1] == "never back in queue orders"
+        bench.vhost.put("policies", "delay", pattern="retry$", definition={"message-ttl": 100})
+        wait_for(lambda: not rules_of(bench, "delay-without-ttl"), "nothing more to say", SLOW_S)
+
+
+def test_a_declared_delay_is_not_made_longer_by_a_policy(bench: Bench) -> None:
+    bench.queue("orders")
+    bench.queue("orders.retry", to=("", "orders"), x_message_ttl=100)
+    slower = {"pattern": "retry$", "definition": {"message-ttl": 60_000}}
+    bench.vhost.put("policies", "slower", **slower)
+    bench.send("orders.retry")
+    bench.arrives("orders")
+    assert "x-message-ttl=60000" in bench.found("argument-over-policy", "orders.retry").fix
+
+    bench.channel.queue_delete("orders.retry")
+    bench.queue("orders.retry", to=("", "orders"))
+    bench.channel.queue_purge("orders")
+    bench.send("orders.retry")
+    bench.stays_empty("orders")
+    assert not rules_of(bench, "argument-over-policy")
+
+
+def rules_of(bench: Bench, rule: str) -> list[Finding]:
+    return [each for each in findings(bench.shape()) if each.rule == rule]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 from deadletter.core.finding import Finding, Severity
 from deadletter.core.merging import BrokerPolicy
-from deadletter.core.rules import access, live, neglect, refusal, versions
+from deadletter.core.rules import access, effects, live, neglect, refusal, versions
 from deadletter.core.rules.case import Case, Rule
 from deadletter.core.table import Value
 from deadletter.core.topology import (
@@ -34,6 +34,7 @@ NOW_MS = 1_800_000_000_000
 ALL: tuple[Rule, ...] = (
     *refusal.RULES,
     *neglect.RULES,
+    *effects.RULES,
     *versions.RULES,
     *access.RULES,
     *live.RULES,
@@ -296,6 +297,103 @@ SAMPLES = {
                 queue("orders.dlq", state=IDLE),
             ],
             live=True,
+        ),
+    ),
+    "a policy with a key that the queue does not take": Sample(
+        rule="policy-without-effect",
+        severity=Severity.ERROR,
+        subject="orders.retry",
+        path=(
+            "queue orders.retry",
+            "policy retry",
+            "a classic queue takes no delivery-limit",
+            "none of the policy holds",
+        ),
+        broken=topology(
+            version="4.0.5",
+            queues=[queue("orders.retry"), queue("orders.retry.2")],
+            policies=[policy("retry", r"\.retry", message_ttl=10_000, delivery_limit=-1)],
+        ),
+        clean=topology(
+            version="4.0.5",
+            queues=[queue("orders.retry"), queue("orders.retry.2")],
+            policies=[
+                policy("retry", r"\.retry", dead_letter_exchange="", dead_letter_routing_key="orders.retry"),
+            ],
+        ),
+    ),
+    "another policy applies instead": Sample(
+        rule="policy-without-effect",
+        severity=Severity.WARNING,
+        subject="orders",
+        path=(
+            "queue orders",
+            "policy all",
+            "a quorum queue takes no max-age",
+            "policy low applies instead",
+        ),
+        broken=topology(
+            version="3.10.8",
+            queues=[queue("orders", kind="quorum")],
+            policies=[
+                BrokerPolicy(
+                    name="all", pattern="", priority=2, definition={"max-age": "1D", "max-length": 9}
+                ),
+                BrokerPolicy(name="low", pattern="", definition={"overflow": "reject-publish"}),
+            ],
+        ),
+        clean=topology(
+            version="3.10.8",
+            queues=[queue("orders", kind="quorum")],
+            policies=[
+                BrokerPolicy(name="all", pattern="", priority=2, definition={"max-age": "1D"}),
+                BrokerPolicy(name="low", pattern="", definition={"overflow": "reject-publish"}),
+            ],
+        ),
+    ),
+    "a loop whose delay has no TTL": Sample(
+        rule="delay-without-ttl",
+        severity=Severity.ERROR,
+        subject="orders.retry",
+        path=("queue orders.retry", "no TTL", "never back in queue orders"),
+        broken=topology(
+            queues=[
+                queue("orders", dlx="", key="orders.retry", state=WORKED),
+                queue("orders.retry", dlx="", key="orders", state=QueueState(ready=2, messages=2)),
+            ],
+            live=True,
+        ),
+        clean=topology(
+            queues=[
+                queue("orders", dlx="", key="orders.retry", state=WORKED),
+                queue("orders.retry", dlx="", key="orders", ttl=10_000, state=IDLE),
+            ],
+            live=True,
+        ),
+    ),
+    "a declared TTL below the policy's": Sample(
+        rule="argument-over-policy",
+        severity=Severity.WARNING,
+        subject="orders.retry",
+        path=(
+            "queue orders.retry",
+            "declared with x-message-ttl 10000",
+            "policy slower: message-ttl 20000",
+            "the declaration wins",
+        ),
+        broken=topology(
+            queues=[
+                queue("orders", dlx="", key="orders.retry"),
+                queue("orders.retry", dlx="", key="orders", ttl=10_000),
+            ],
+            policies=[policy("slower", r"\.retry$", message_ttl=20_000)],
+        ),
+        clean=topology(
+            queues=[
+                queue("orders", dlx="", key="orders.retry"),
+                queue("orders.retry", dlx="", key="orders", ttl=20_000),
+            ],
+            policies=[policy("slower", r"\.retry$", message_ttl=20_000)],
         ),
     ),
     "an alternate exchange that does not exist": Sample(
@@ -960,3 +1058,35 @@ def test_ten_thousand_queues_are_quick() -> None:
 
     assert len(found) == 3 * count, "a TTL, growth and nobody to watch, on every dead-letter queue"
     assert time.process_time() - before < 2.5, "all rules together have three seconds"
+
+
+# -- what the settings say ----------------------------------------------------------------------------------
+def test_a_numbered_delay_that_is_not_what_the_settings_say() -> None:
+    shape = topology(
+        version="4.0.5",
+        queues=[
+            queue("queue.delay.1", dlx="back", key="retry.#.1", ttl=10_000),
+            queue("queue.delay.2", dlx="back", key="retry.#.2"),
+            queue("queue.delay.3", dlx="back", key="retry.#.3", ttl=20_000),
+        ],
+    )
+    delays_ms = {"queue.delay.1": 20_000, "queue.delay.2": 15_000, "queue.delay.3": 20_000}
+    case = Case(topology=shape, now_ms=NOW_MS, delays_ms=delays_ms)
+    found = [finding for rule in effects.RULES for finding in rule.check(case)]
+    assert [(one.rule, one.subject, one.severity) for one in found] == [
+        ("delay-without-ttl", "queue.delay.2", Severity.ERROR),
+        ("argument-over-policy", "queue.delay.1", Severity.WARNING),
+    ]
+    assert '"message-ttl": 15000' in found[0].fix
+    assert "x-message-ttl=20000" in found[1].fix
+
+
+def test_one_void_policy_over_many_queues_is_told_once() -> None:
+    shape = topology(
+        version="4.3.6",
+        queues=[queue(f"q{n}") for n in range(9)],
+        policies=[policy("limits", "", message_ttl=5, delivery_limit=20)],
+    )
+    (found,) = (f for f in findings(shape) if f.rule == "policy-without-effect")
+    assert found.subject == "q0"
+    assert "The same of q1" in found.why

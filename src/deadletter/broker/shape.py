@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from deadletter.amqp.address import Address
 from deadletter.broker.management import Management, management
 from deadletter.core import definitions
 from deadletter.core.definitions import Item
+from deadletter.core.merging import BrokerPolicy
+from deadletter.core.safekeeping import Told
 from deadletter.core.topology import Consumer, Permission, QueueState, Topology, topology
 from deadletter.errors import ManagementRefused
 
@@ -48,8 +50,7 @@ async def _read(asked: Management, vhost: str) -> Topology:
         )
         async for item in asked.every("queues", COLUMNS)
     ]
-    # Operator policies and permissions are for administrators; without them rules say less.
-    operators = await asked.get_if_allowed("operator-policies")
+    # Permissions are for administrators; without them rules say less.
     permissions = await _permissions(asked)
     return topology(
         vhost=vhost,
@@ -59,20 +60,48 @@ async def _read(asked: Management, vhost: str) -> Topology:
         bindings=[
             definitions.binding_of(item) for item in await asked.get("bindings") if item.get("source") != ""
         ],
-        policies=[
+        policies=(await policies_of(asked)).all,
+        permissions=permissions,
+        live=True,
+    )
+
+
+class Policies(NamedTuple):
+    """What the vhost's policies are now."""
+
+    all: list[BrokerPolicy]
+    complete: bool
+    """Operator policies are told to administrators only; whether we are one."""
+
+
+async def policies_of(asked: Management) -> Policies:
+    """Read anew, in two short answers: they hold from the moment they are set."""
+    operators = await asked.get_if_allowed("operator-policies")
+    return Policies(
+        [
             *(definitions.policy_of(item) for item in await asked.get("policies")),
             *(definitions.policy_of(item, operator=True) for item in operators or ()),
         ],
-        permissions=permissions,
-        live=True,
+        operators is not None,
     )
 
 
 COLUMNS: Final = (
     "name,type,durable,auto_delete,exclusive,owner_pid_details,arguments,messages,messages_ready,"
     "messages_unacknowledged,consumers,messages_details.rate,head_message_timestamp,message_stats.publish_details.rate,"
-    "message_stats.deliver_get_details.rate"
+    "message_stats.deliver_get_details.rate,policy,operator_policy,effective_policy_definition"
 )
+
+
+def told_of(item: Item) -> Told | None:
+    """Which policies a queue says it has; None before the broker's first figures of it."""
+    if "effective_policy_definition" not in item:
+        return None
+    return Told(
+        policy=str(item.get("policy") or "") or None,
+        operator_policy=str(item.get("operator_policy") or "") or None,
+        definition=_table(item["effective_policy_definition"]),
+    )
 
 
 async def _consumers(asked: Management) -> dict[str, list[Consumer]]:

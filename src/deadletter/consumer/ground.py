@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from deadletter.core.drift import planned_exchanges
 from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.serving import level, serving
 from deadletter.core.plan import Plan
+from deadletter.core.safekeeping import shortfalls
 from deadletter.core.topology import Queue, Topology
 from deadletter.errors import (
     ChannelClosed,
@@ -123,7 +125,7 @@ class Ground:
             return await self._found(wanted, error)
         plan = _plan(wanted, live)
         await self._declare(plan.topology, live, f"the layout {plan.layout} of {queue}")
-        return await self._stands(wanted, plan)
+        return await self._stands(wanted, plan, *await self._what_holds(plan))
 
     async def _look(self) -> Topology:
         if self._memory is not None:
@@ -162,6 +164,20 @@ class Ground:
             with suppress(WireError):
                 await channel.close()
         return True
+
+    async def _what_holds(self, plan: Plan) -> tuple[str, ...]:
+        """Somebody may have declared a queue before us, or set a policy that goes before ours: what of it
+        does no worse than another delay is noted."""
+        if self._memory is not None:
+            return ()
+        found = shortfalls(plan.topology, await self._look())
+        if grave := [one for one in found if one.grave]:
+            raise ServiceRefused(
+                f"the layout {plan.layout} of {plan.queue} is declared and does not hold, so retries would "
+                f"not come back: {'; '.join(map(str, grave[:5]))}; "
+                f"see: dlq topology diff --layout {plan.layout} --queue {shlex.quote(plan.queue)}"
+            )
+        return tuple(f"not as planned: {one}" for one in found)
 
     async def _leads_somewhere(self, queue: str) -> tuple[str, ...]:
         """What is rejected must have somewhere to go: without a dead-letter exchange the broker drops it."""

@@ -155,10 +155,11 @@ def _overruled(queue: Queue, found: Queue, plan: Topology, live: Topology) -> Ov
     """What would hold once all policies of the plan are there; that they are missing is said elsewhere."""
     ours = {(policy.name, policy.operator) for policy in plan.policies}
     others = [policy for policy in live.policies if (policy.name, policy.operator) not in ours]
-    then = topology(queues=[found], policies=[*plan.policies, *others]).queues[queue.name]
+    then = topology(version=live.version, queues=[found], policies=[*plan.policies, *others])
+    held = then.queues[queue.name]
     governed = any(policy.fits(queue.name, queue.type) for policy in plan.policies)
     differences = tuple(
-        one for one in _between(queue.effective, then.effective) if f"x-{one.key}" not in PLACEMENT
+        one for one in _between(queue.effective, held.effective) if f"x-{one.key}" not in PLACEMENT
     )
     if not governed and not names.is_ours(queue.name):
         # Somebody's own queue, which the plan only mentions: their policies on it are their business.
@@ -166,8 +167,8 @@ def _overruled(queue: Queue, found: Queue, plan: Topology, live: Topology) -> Ov
     if not differences:
         return None
     planned_names = {policy.name for policy in plan.policies}
-    by = [then.policy] if then.policy is not None and then.policy not in planned_names else []
-    by += [f"{then.operator_policy} (operator policy)"] if then.operator_policy is not None else []
+    by = [held.policy] if held.policy is not None and held.policy not in planned_names else []
+    by += [f"{held.operator_policy} (operator policy)"] if held.operator_policy is not None else []
     return Overruled(planned=queue, differences=differences, by=tuple(by))
 
 

@@ -33,6 +33,7 @@ from deadletter.service.events import (
     Recovered,
     Trouble,
 )
+from deadletter.service.health import POLICY
 
 GROWTH_SPAN_S: Final = 60.0
 """Growth is looked at over about a minute: one letter in a survey of five seconds is not twelve a minute."""
@@ -217,4 +218,6 @@ class AlertBook:
 
 def _severity_of(what: str) -> Severity | None:
     """None for what is no alert; an alert about an alert channel would go round."""
+    if what.startswith(POLICY):
+        return Severity.CRITICAL
     return Severity.WARNING if what.startswith(_WATCH) else _TROUBLES.get(what)

@@ -13,6 +13,7 @@ from deadletter.broker.definitions import read_definitions
 from deadletter.config.settings import Watch
 from deadletter.core.finding import Finding, Severity
 from deadletter.core.glob import glob
+from deadletter.core.layouts import levels
 from deadletter.core.rules import examine
 from deadletter.core.rules.case import Case
 from deadletter.core.topology import Topology
@@ -94,7 +95,10 @@ def _examine(
     shape: Topology, watches: Sequence[Watch], ignore: frozenset[str], at_least: Severity
 ) -> Examined:
     case = Case(
-        topology=shape, now_ms=int(time.time() * 1000), watched=_watched(shape.vhost, shape.queues, watches)
+        topology=shape,
+        now_ms=int(time.time() * 1000),
+        watched=_watched(shape.vhost, shape.queues, watches),
+        delays_ms=_delays_ms(shape.vhost, watches),
     )
     shown = ORDER[: ORDER.index(at_least) + 1]
     return Examined(
@@ -115,3 +119,9 @@ def _watched(vhost: str, queues: Iterable[str], watches: Sequence[Watch]) -> fro
         return None
     patterns = [watch.dlq for watch in watches if watch.vhost == vhost]
     return frozenset(name for name in queues if any(glob(pattern, name) for pattern in patterns))
+
+
+def _delays_ms(vhost: str, watches: Sequence[Watch]) -> dict[str, int]:
+    """The delays whose queues are numbered and so do not tell them."""
+    numbered = (watch.delays_ms for watch in watches if watch.vhost == vhost and watch.layout == levels.NAME)
+    return {levels.delay_queue_name(n): delay_ms for n, delay_ms in enumerate(next(numbered, ()), start=1)}

@@ -187,8 +187,8 @@ class FindingGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Something does not work now. `what` names it: broker, store, management, watch:NAME, alert:CHANNEL,
-    condition:PROGRAM."""
+    """Something does not work now. `what` names it: broker, store, management, watch:NAME, policy:NAME@VHOST,
+    alert:CHANNEL, condition:PROGRAM."""
 
     what: str
     why: str

@@ -1,11 +1,11 @@
 """The ground: what the service declares for itself, and what it takes off the queues it watches.
 
-Nothing starts before it lies. An operator's limit on names of ours would make letters vanish there, and no
-policy of ours can overrule it: then the service refuses to start, and says what to change.
+Nothing starts before it lies. Whether letters are safe on it is looked at again and again (`custody`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from deadletter.broker.declare import Outcome, declare, put_policy
@@ -13,10 +13,9 @@ from deadletter.broker.management import Management
 from deadletter.broker.session import Link
 from deadletter.broker.shape import topology_of
 from deadletter.config.settings import Settings
-from deadletter.core import names
-from deadletter.core.drift import Overruled, compare
+from deadletter.core import safekeeping
 from deadletter.core.layouts.serving import limit_of, serving
-from deadletter.core.topology import Topology
+from deadletter.core.topology import Topology, topology
 from deadletter.errors import ManagementRefused, ServiceRefused
 from deadletter.service.events import Event, FindingNamed
 from deadletter.service.survey import Sight
@@ -52,19 +51,25 @@ class Ground:
         if refused:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
             raise ServiceRefused(f"what the service needs could not be declared: {told}")
-        self._check(plan, await topology_of(self._asked, self._link.address))
+        self._adopt(plan, await topology_of(self._asked, self._link.address))
         self._laid = (wanted, numbered, frozenset(plan.queues))
 
-    def _check(self, plan: Topology, shape: Topology) -> None:
-        """That nobody's policy takes letters out of queues of ours."""
-        for found in compare(plan, shape):
-            if isinstance(found, Overruled) and names.is_ours(found.planned.name):
-                by = " and ".join(found.by) or "another policy"
-                told = "; ".join(map(str, found.differences))
-                raise ServiceRefused(
-                    f"{by} holds for {found.planned.name}, where letters must not vanish ({told}); "
-                    "let it leave out names that begin with deadletter. and start again"
-                )
+    def _adopt(self, plan: Topology, live: Topology) -> None:
+        """Queues that somebody declared before us may hold letters otherwise than planned; what other
+        people's policies do to them is another matter."""
+        declared = topology(version=live.version, queues=live.queues.values(), policies=plan.policies)
+        found = safekeeping.shortfalls(plan, declared)
+        if grave := [str(one) for one in found if one.grave]:
+            raise ServiceRefused(
+                f"letters would not come back: {'; '.join(grave[:5])}; it was declared like this, so delete "
+                "it when it is empty, and it is declared as planned"
+            )
+        whys: dict[str, list[str]] = defaultdict(list)
+        for one in found:
+            whys[one.queue].append(one.danger.why)
+        for queue, said in whys.items():
+            why = f"{queue} was declared before us, otherwise than planned: {'; '.join(said)}"
+            self._emit(FindingNamed(rule="argument-over-policy", subject=queue, why=why))
 
     async def take_off_limits(self, sight: Sight) -> bool:
         """A crash of ours spends a delivery of what we hold: a watched queue must not count them.

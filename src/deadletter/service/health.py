@@ -2,8 +2,9 @@
 
 **Live** is: the event loop turns. Whoever is not live is restarted, so nothing outside of the process counts:
 a broker that is away is not cured by a restart. **Ready** is: connected to the broker and its management API,
-the watches started, not stopping. A store that is down does not make it unready, because letters keep going
-by the last known policies; it is told as a note, like all other trouble.
+the watches started, letters safe in our queues whatever policies somebody set, not stopping. A store that is
+down does not make it unready, because letters keep going by the last known policies; it is told as a note,
+like all other trouble.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ SILENT_S: Final = 30.0
 _TROUBLES: Final = 1_000
 NEEDED: Final = {"broker": "the broker", "management": "the management API"}
 """Troubles that make it unready, and what they are called."""
+POLICY: Final = "policy:"
+"""Before the name of a RabbitMQ policy that takes letters out of queues of ours; it makes unready too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ class Health:
                 self._started = self._started or stage is Stage.READY
             case Trouble(what=what, why=why):
                 what, why = shown(what, why)
-                if what in self._troubles or what in NEEDED or len(self._troubles) < _TROUBLES:
+                if what in self._troubles or _matters(what) or len(self._troubles) < _TROUBLES:
                     self._troubles[what] = why
             case Recovered(what=what):
                 self._troubles.pop(without_channel(what), None)
@@ -84,7 +87,12 @@ class Health:
             for what, name in NEEDED.items()
             if what in self._troubles
         ]
+        reasons += [why for what, why in sorted(self._troubles.items()) if what.startswith(POLICY)]
         return Condition(ok=not reasons, reasons=tuple(reasons), notes=self._notes())
 
     def _notes(self) -> tuple[str, ...]:
-        return tuple(f"{what}: {why}" for what, why in sorted(self._troubles.items()) if what not in NEEDED)
+        return tuple(f"{what}: {why}" for what, why in sorted(self._troubles.items()) if not _matters(what))
+
+
+def _matters(what: str) -> bool:
+    return what in NEEDED or what.startswith(POLICY)

@@ -43,8 +43,11 @@ class Holding:
         emit: Callable[[Event], None],
         prefetch: int,
         limits: Limits = by_default,
+        halted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.queue = queue
+        self._halted = halted
+        """Whether nothing may go at all: it would leave a safe queue for one where letters vanish."""
         self._gates = gates
         self._books = books
         self._emit = emit
@@ -90,6 +93,9 @@ class Holding:
 
     async def _step(self, link: Link) -> bool:
         """Let through what may go now; False when there is nothing left."""
+        if self._halted():
+            await asyncio.sleep(STEP_MAX_S)
+            return True
         allowed = self._gates.allowance(self._key)
         if allowed.count == 0 or allowed.wait_s > 0:
             if await self._depth(link) == 0:

@@ -164,7 +164,8 @@ FINDINGS: Final = _gauge(
 )
 TROUBLE: Final = _gauge(
     "trouble",
-    "1 while something does not work: broker, store, management, watch:NAME, condition:PROGRAM",
+    "1 while something does not work: broker, store, management, watch:NAME, policy:NAME@VHOST, "
+    "condition:PROGRAM",
     "what",
     together="max",
 )

@@ -6,7 +6,8 @@ who lets them through. When the connection is lost everything here ends, nothing
 connection begins with the same lines.
 
 What the parts are for: `sorting` decides, `releasing` sends home, `gates` guards, `sweeps` keeps time,
-`survey` looks, `books` counts, `staff` has a line for each queue. This module only puts them together.
+`survey` looks, `custody` sees whether letters are safe, `books` counts, `staff` has a line for each queue.
+This module only puts them together.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from deadletter.config.settings import Settings
 from deadletter.core import looking
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
+from deadletter.core.layouts.serving import serving
 from deadletter.core.looking import Deliveries
 from deadletter.core.policy import Policies
 from deadletter.errors import (
@@ -34,10 +36,12 @@ from deadletter.errors import (
     ManagementRefused,
     ServiceRefused,
 )
+from deadletter.service import bulletin
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
 from deadletter.service.conditions import Conditions
 from deadletter.service.crew import Crew
+from deadletter.service.custody import Custody, Safety
 from deadletter.service.events import Event, Fate, Kind, Recovered, Trouble
 from deadletter.service.gates import HEALTH_S, Gates
 from deadletter.service.ground import Ground
@@ -48,6 +52,7 @@ from deadletter.service.staff import Staff
 from deadletter.service.survey import Sight, Surveyor
 from deadletter.service.sweeps import Swept
 from deadletter.service.tidying import tidy
+from deadletter.service.vigil import Vigil
 
 NEED: Final = (
     "the service learns there which queues exist, and sets the policy that keeps letters safe: "
@@ -90,6 +95,8 @@ class Office:
         self._conditions = Conditions(emit=emit)
         self._surveyor = Surveyor(address, self._watches, emit)
         self._lookout = Lookout(self._look_now.set)
+        self._custody = Custody(emit)
+        self._vigil: Vigil | None = None
         self.staff: Staff = Staff(
             settings,
             self._watches,
@@ -152,13 +159,18 @@ class Office:
 
     async def _begin(self, link: Link, asked: Management, crew: Crew) -> None:
         self._ground = Ground(link, asked, self._settings, self._emit)
+        self._vigil = Vigil(link)
         await asyncio.to_thread(self.staff.study)
         sight = await self._first_look(asked)
         await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
         sight = await self._first_look(asked)  # with what was declared just now
+        safety = await self._take_care(asked, sight)
+        if (safety.threats or safety.refusing) and not self._been_ready:
+            raise ServiceRefused(f"letters would not be safe in our queues: {safety.why}")
         if await self._ground.take_off_limits(sight):
             sight = await self._surveyor.look(asked, anew=True)
         await self.news.on(link)
+        await bulletin.listen(link, sight.shape, self._look_now.set)
         self.staff.take_up(sight)
         self.staff.release()
         crew.start(self.books.run())
@@ -168,6 +180,15 @@ class Office:
         self._been_ready = True
         self.ready.set()
         self._on_ready()
+
+    async def _take_care(self, asked: Management, sight: Sight) -> Safety:
+        """Whether letters are safe in our queues; where not, nobody brings any there."""
+        assert self._vigil is not None
+        plan = serving(sight.shape, levels_ms=self.staff.levels_ms(), numbered_ms=self.staff.numbered_ms())
+        safety = await self._custody.look(asked, sight, plan)
+        self.staff.heed(safety)
+        await self._vigil.over(safety.expiring & sight.shape.queues.keys())
+        return safety
 
     async def _first_look(self, asked: Management) -> Sight:
         """The management API may come up a little later than the broker itself."""
@@ -232,6 +253,7 @@ class Office:
             look = await self._lookout.begin()
             try:
                 sight = await self._surveyor.look(asked, anew=look.anew)
+                await self._take_care(asked, sight)
                 assert self._ground is not None
                 await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
                 if await self._ground.take_off_limits(sight):
@@ -241,6 +263,7 @@ class Office:
                 continue
             self._api_works()
             self.staff.take_up(sight)
+            self.staff.release()
             look.ended()
             self._tell_gates(sight)
 

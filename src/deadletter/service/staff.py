@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from deadletter.broker.courier import Judging, Letter, Send, Verdict
+from deadletter.broker.courier import Judging, Leave, Letter, Send, Verdict
 from deadletter.broker.limits import Limits
 from deadletter.broker.session import Link
 from deadletter.broker.verdict import Setback, Wrap
@@ -27,12 +27,14 @@ from deadletter.core.looking import version_of
 from deadletter.core.place import Place
 from deadletter.core.policy import Policies, Policy
 from deadletter.core.topology import Topology
+from deadletter.errors import ServiceRefused
 from deadletter.service import copying
 from deadletter.service.addressing import Shape
 from deadletter.service.asking import Asker
 from deadletter.service.books import Books
 from deadletter.service.copying import FANOUT_RULE
 from deadletter.service.crew import Crew
+from deadletter.service.custody import SAFE, Safety
 from deadletter.service.events import Event, FindingGone, FindingNamed, Trouble
 from deadletter.service.gates import Gates
 from deadletter.service.holding import Holding
@@ -80,6 +82,8 @@ class Staff:
         self._descent = Descent(Topology())
         self._lines: dict[str, Line] = {}
         self._sorters: dict[str, Sorter] = {}
+        self._releasers: dict[str, Releaser] = {}
+        self._safety = SAFE
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._watched: dict[str, Watched] = {}
         self._fanouts: Fanouts = NO_FANOUTS
@@ -100,7 +104,15 @@ class Staff:
 
     def takes(self, queue: str) -> bool:
         """Whether letters of this queue are taken at once."""
-        return queue in self._lines
+        return queue in self._lines or (queue in self._watched and queue not in self.sweepers)
+
+    def heed(self, safety: Safety) -> None:
+        """Letters are safe in our queues, or they are not: then none is brought into danger."""
+        self._safety = safety
+        due = {queue for queue, _ in self._due()}
+        for name in list(self._lines):
+            if safety.anew or not (safety.releases if name in due else safety.takes):
+                self._lines.pop(name).stop()
 
     def stop(self) -> list[asyncio.Task[Any]]:
         """Take no more; returns what is still at work. Held letters simply stay held."""
@@ -126,7 +138,8 @@ class Staff:
             if one.queue not in self._sorters:
                 self._sorters[one.queue] = self._sorter(one)
             if one.watch.mode is Mode.CONSUME:
-                self._start(one.queue, self._line(one.queue).on)
+                if self._safety.takes:
+                    self._start(one.queue, self._line(one.queue).on)
             else:
                 sweeper = self._sweeper(one)
                 self._start(one.queue, sweeper.on)
@@ -137,16 +150,13 @@ class Staff:
 
     def release(self) -> None:
         """Begin to send home what is due."""
-        numbered = self.numbered_ms() or ()
-        due = [(DUE, Shape.RETURN)]
-        due += [(levels.due_queue_name(n + 1), Shape.LEVELS) for n in range(len(numbered))]
-        for queue, shape in due:
+        if not self._safety.releases:
+            return
+        for queue, shape in self._due():
             if queue not in self._lines:
-                proof = self if shape is Shape.LEVELS else None
-                releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
-                self._books.follow(releaser.late_s)
+                releaser = self._releaser(queue, shape)
                 judging = Judging(
-                    decide=releaser.decide,
+                    decide=self._while_safe(releaser.decide),
                     again=releaser.again,
                     on_fate=self._books.on_fate,
                     on_failure=self._books.failure_in(queue),
@@ -154,6 +164,26 @@ class Staff:
                 )
                 self._lines[queue] = self._new_line(queue, judging)
             self._start(queue, self._lines[queue].on)
+
+    def _due(self) -> list[tuple[str, Shape]]:
+        """The queues of letters that are due."""
+        numbered = self.numbered_ms() or ()
+        return [
+            (DUE, Shape.RETURN),
+            *((levels.due_queue_name(n + 1), Shape.LEVELS) for n in range(len(numbered))),
+        ]
+
+    def _releaser(self, queue: str, shape: Shape) -> Releaser:
+        if queue not in self._releasers:
+            proof = self if shape is Shape.LEVELS else None
+            releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
+            self._releasers[queue] = releaser
+            self._books.follow(releaser.late_s)
+        return self._releasers[queue]
+
+    def _while_safe(self, decide: Callable[[Letter], Verdict]) -> Callable[[Letter], Verdict]:
+        """What was handed out already when that ended stays in its queue."""
+        return lambda letter: decide(letter) if self._safety.releases else Leave()
 
     def instruct(self) -> None:
         """Other policies are in force."""
@@ -203,7 +233,7 @@ class Staff:
             self.sweepers[one.queue] = Sweeper(
                 one.queue,
                 one.watch,
-                lambda: self._intake_judging(one.queue),
+                lambda: self._sweep_judging(one.queue),
                 gates=self._gates,
                 prefetch=self._settings.serve.prefetch,
                 limits=self._limits,
@@ -221,15 +251,21 @@ class Staff:
             emit=self._emit,
             prefetch=self._settings.serve.prefetch,
             limits=self._limits,
+            halted=lambda: not self._safety.releases,
         )
         self._start(queue, holding.on)
 
     # -- deciding ----------------------------------------------------------------------------------------
+    def _sweep_judging(self, queue: str) -> Judging:
+        if not self._safety.takes:
+            raise ServiceRefused(f"letters are not safe in our queues: {self._safety.why}")
+        return self._intake_judging(queue)
+
     def _intake_judging(self, queue: str) -> Judging:
         self._gates.begin(queue)
 
         def decide(letter: Letter) -> Verdict:  # through the table: policies change while a line runs
-            return self._sorters[queue].decide(letter)
+            return self._sorters[queue].decide(letter) if self._safety.takes else Leave()
 
         def again(letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:
             return self._sorters[queue].again(letter, verdict, setback, why)

@@ -1,6 +1,7 @@
 """A look around: which queues there are, how deep they are, and what shape they are in.
 
-Every few seconds the list of queues (one request); the whole shape when the list changed, and now and then.
+Every few seconds the list of queues and the policies (three requests); the whole shape when one of them
+changed, and now and then.
 From it come the queues that a watch's pattern names, the depths that metrics and alerts show, the origins
 that throw away their oldest message when they are full, and the one queue from which letters of an origin go
 back where a fanout gives a copy to several.
@@ -11,24 +12,28 @@ The management API may be away: then what was known stays known, and it is said.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deadletter.amqp.address import Address
 from deadletter.broker.management import Management
-from deadletter.broker.shape import COLUMNS, queue_state, topology_of
+from deadletter.broker.shape import COLUMNS, policies_of, queue_state, told_of, topology_of
 from deadletter.config.settings import Watch
 from deadletter.core.descent import Descent
 from deadletter.core.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.glob import glob
 from deadletter.core.layouts.naming import DUE, HELD, PARKED
+from deadletter.core.merging import BrokerPolicy, Chooser
 from deadletter.core.names import is_ours
+from deadletter.core.safekeeping import Told
 from deadletter.core.topology import Queue, QueueState, Topology
 from deadletter.service.events import Event, QueueGone, QueueSeen
 
 SHAPE_S: Final = 60.0
 """The whole shape is read again after this, even if the list of queues did not change."""
+FIGURES_S: Final = 15.0
+"""What the broker tells of a queue's policies is not older than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,8 @@ class Sight:
     limits: Mapping[str, Limits] = field(default_factory=dict)
     descent: Descent = field(default_factory=lambda: Descent(Topology()))
     """Whose dead letters come into which queue."""
+    told: Mapping[str, Told] = field(default_factory=dict)
+    """What the broker says of the policies over queues of ours, where that is to be believed."""
 
 
 def see(shape: Topology, watches: Sequence[Watch]) -> Sight:
@@ -119,24 +126,35 @@ class Surveyor:
         self._known: frozenset[tuple[str, str]] = frozenset()
         self._told: set[str] = set()
         self._read_at: float | None = None
+        self._changed_at = 0.0
+        """When the policies were last seen to be others."""
         self.sight: Sight | None = None
 
     async def look(self, asked: Management, *, anew: bool = False) -> Sight:
         """Look now; `anew`: at the whole shape, whatever changed. Raises ManagementRefused."""
         items = [item async for item in asked.every("queues", COLUMNS)]
+        policies = await policies_of(asked)
         states = {str(item["name"]): queue_state(item) for item in items}
         known = frozenset((str(item["name"]), str(item.get("arguments"))) for item in items)
         now = self._clock()
+        changed = self.sight is None or tuple(Chooser(policies.all).policies) != self.sight.shape.policies
+        if changed:
+            self._changed_at = now
         if (
             anew
+            or changed
             or self.sight is None
             or known != self._known
             or self._read_at is None
             or now - self._read_at > SHAPE_S
+            or _hides(policies.all)
         ):
             self.sight = see(await topology_of(asked, self._address), self._watches)
             self._known, self._read_at = known, now
-        self.sight = replace(self.sight, shape=_with(self.sight.shape, states))
+        # Right after a change what we compute is newer than what the broker tells; if we may know it all.
+        believed = not policies.complete or now - self._changed_at > FIGURES_S
+        told = {str(item["name"]): one for item in items if (one := told_of(item)) is not None}
+        self.sight = replace(self.sight, shape=_with(self.sight.shape, states), told=told if believed else {})
         self._tell(states)
         return self.sight
 
@@ -169,3 +187,8 @@ def _with(shape: Topology, states: Mapping[str, QueueState]) -> Topology:
         name: replace(queue, state=states.get(name, queue.state)) for name, queue in shape.queues.items()
     }
     return replace(shape, queues=queues)
+
+
+def _hides(policies: Iterable[BrokerPolicy]) -> bool:
+    """Whether one could give an exchange of ours an alternate; then those declared meanwhile matter too."""
+    return any("alternate-exchange" in policy.definition for policy in policies)

@@ -30,6 +30,8 @@ DELAY_EXCHANGE: Final = "route-delay"
 DLQ_EXCHANGE: Final = "dlq-exchange"
 DLQ_KEY: Final = "dlq-routing-key"
 DLQ_QUEUE: Final = "dlq-queue"
+DELAY_QUEUE: Final = "queue.delay."
+"""Before the number of a level."""
 
 CORRECTIONS: Final = (
     Correction(
@@ -76,7 +78,7 @@ def delay_key(routing_key: str, level: int) -> str:
 
 
 def delay_queue_name(level: int) -> str:
-    return f"queue.delay.{level}"
+    return f"{DELAY_QUEUE}{level}"
 
 
 def due_queue_name(level: int) -> str:

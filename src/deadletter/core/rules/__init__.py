@@ -12,6 +12,7 @@ from deadletter.core.finding import Finding, Severity
 from deadletter.core.rules import (
     access,
     cycles,
+    effects,
     growth,
     limits,
     live,
@@ -32,6 +33,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *cycles.RULES,
     *refusal.RULES,
     *neglect.RULES,
+    *effects.RULES,
     *versions.RULES,
     *access.RULES,
     *live.RULES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -24,6 +24,8 @@ class Case:
     """The time, for ages."""
     watched: frozenset[str] | None = None
     """The dead letter queues somebody takes care of, as far as the configuration says; None: not known."""
+    delays_ms: Mapping[str, int] = field(default_factory=dict)
+    """The delays that the configuration gives to queues, by queue."""
     router: Router = field(init=False)
 
     def __post_init__(self) -> None:
