@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import cast
 
 from deadletter.broker.intake import (
+    CALM_AFTER,
     CAUTION_COUNT,
     CAUTION_PREFETCH,
+    FEW,
     HELD_MAX,
     ROOM,
     SCOUT,
@@ -16,43 +18,72 @@ from deadletter.broker.intake import (
     window,
 )
 from deadletter.broker.verdict import Terms
+from deadletter.core.looking import UNLIMITED, Deliveries
+
+FREE = UNLIMITED
+LIMITED = Deliveries(limit=20, nack_costs=True, known=True)
+LIFTED = Deliveries(limit=20, nack_costs=True, known=True, lifted=True)
+UNKNOWN = Deliveries(limit=None, nack_costs=False, known=False)
 
 
-def after(*, highest_count: int = 0, held: int = 0) -> Intake:
+def after(*, highest_count: int = 0, held: int = 0, prefetch: int = 1000, alarmed: bool = False) -> Intake:
     """An intake that has seen this; a real one needs a broker and is tested there."""
-    return cast("Intake", SimpleNamespace(highest_count=highest_count, receipts=SimpleNamespace(held=held)))
+    seen = SimpleNamespace(
+        highest_count=highest_count, receipts=SimpleNamespace(held=held), prefetch=prefetch, alarmed=alarmed
+    )
+    return cast("Intake", seen)
 
 
 def test_the_first_is_a_scout() -> None:
-    assert window(Terms(), one_by_one=0, last=None, holding=0) == Window(SCOUT, SCOUT)
-    assert window(Terms(prefetch=5), one_by_one=0, last=None, holding=0) == Window(5, 5)
+    assert window(Terms(), FREE, one_by_one=0, last=None, holding=0) == Window(SCOUT, SCOUT)
+    assert window(Terms(prefetch=5), FREE, one_by_one=0, last=None, holding=0) == Window(5, 5)
 
 
 def test_then_the_full_window() -> None:
-    assert window(Terms(prefetch=700), one_by_one=0, last=after(), holding=0) == Window(700, None)
+    assert window(Terms(prefetch=700), FREE, one_by_one=0, last=after(), holding=0) == Window(700, None)
 
 
 def test_where_deliveries_are_nearly_spent_few_are_held() -> None:
     dear = after(highest_count=CAUTION_COUNT)
-    assert window(Terms(), one_by_one=0, last=dear, holding=0) == Window(
-        CAUTION_PREFETCH, 10 * CAUTION_PREFETCH
-    )
+    few = Window(CAUTION_PREFETCH, 10 * CAUTION_PREFETCH)
+    assert window(Terms(), UNKNOWN, one_by_one=0, last=dear, holding=0) == few
+    assert window(Terms(), LIMITED, one_by_one=0, last=dear, holding=0) == few
+    assert window(Terms(), FREE, one_by_one=0, last=dear, holding=0) == Window(1000, None)
+
+
+def test_where_a_crash_may_destroy_letters_one_is_taken_first_then_few() -> None:
+    assert window(Terms(), LIMITED, one_by_one=0, last=None, holding=0) == Window(1, 1)
+    few = window(Terms(), LIMITED, one_by_one=0, last=after(prefetch=1), holding=0)
+    assert few == Window(FEW, FEW)
+    assert window(Terms(), LIMITED, one_by_one=0, last=after(prefetch=FEW), holding=0) == Window(1000, None)
+    assert window(Terms(), LIFTED, one_by_one=0, last=None, holding=0) == Window(SCOUT, SCOUT)
+
+
+def test_while_a_crash_would_destroy_letters_they_are_taken_singly() -> None:
+    alarmed = after(highest_count=20, alarmed=True)
+    assert window(Terms(), LIMITED, one_by_one=0, last=alarmed, holding=0) == Window(1, CALM_AFTER)
+    assert window(Terms(), LIMITED, one_by_one=0, last=alarmed, holding=3000).prefetch == 1
+
+
+def test_a_rate_holds_less_where_a_crash_may_destroy_letters() -> None:
+    assert window(Terms(rate_per_s=10), LIMITED, one_by_one=0, last=after(), holding=0) == Window(1, None)
+    assert window(Terms(rate_per_s=500), LIMITED, one_by_one=0, last=after(), holding=0) == Window(50, None)
 
 
 def test_suspects_go_one_by_one() -> None:
-    assert window(Terms(), one_by_one=37, last=after(), holding=0) == Window(1, 37)
-    assert window(Terms(), one_by_one=37, last=None, holding=0) == Window(1, 37)
+    assert window(Terms(), FREE, one_by_one=37, last=after(), holding=0) == Window(1, 37)
+    assert window(Terms(), FREE, one_by_one=37, last=None, holding=0) == Window(1, 37)
 
 
 def test_a_rate_holds_no_more_than_it_moves_soon() -> None:
-    assert window(Terms(rate_per_s=10), one_by_one=0, last=after(), holding=0) == Window(50, None)
-    assert window(Terms(rate_per_s=0.01), one_by_one=0, last=after(), holding=0) == Window(1, None)
+    assert window(Terms(rate_per_s=10), FREE, one_by_one=0, last=after(), holding=0) == Window(50, None)
+    assert window(Terms(rate_per_s=0.01), FREE, one_by_one=0, last=after(), holding=0) == Window(1, None)
 
 
 def test_what_is_held_does_not_use_up_the_window() -> None:
-    early = window(Terms(), one_by_one=0, last=after(held=3), holding=1)
+    early = window(Terms(), FREE, one_by_one=0, last=after(held=3), holding=1)
     assert (early.prefetch - early.held_max, early.held_max) == (ROOM, HELD_MAX)
     assert early.together
-    late = window(Terms(), one_by_one=0, last=after(held=3), holding=5000)
+    late = window(Terms(), FREE, one_by_one=0, last=after(held=3), holding=5000)
     assert late.held_max > HELD_MAX
     assert late.prefetch <= 65535

@@ -1,0 +1,88 @@
+"""`core.looking`: when a letter must not be given back; `broker.refusals`: when it is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from deadletter.broker.refusals import PAUSE_MAX_S, PAUSE_S, Refusals
+from deadletter.core.looking import (
+    DEFAULT_LIMIT,
+    Deliveries,
+    LookCost,
+    advice,
+    deliveries_by_default,
+    deliveries_of,
+)
+
+
+@pytest.mark.parametrize("version", ["4.0.5", "4.3.6", "", "5.1", "unknown"])
+def test_where_nobody_tells_the_limit_is_the_default_one(version: str) -> None:
+    found = deliveries_by_default(version)
+    assert (found.limit, found.known, found.strikes) == (DEFAULT_LIMIT, False, True)
+
+
+def test_before_4_there_is_none_by_default() -> None:
+    found = deliveries_by_default("3.10.8")
+    assert (found.limit, found.strikes, found.cost, found.must_renew(10**6)) == (
+        None,
+        False,
+        LookCost.FREE,
+        False,
+    )
+
+
+@pytest.mark.parametrize("limit", range(31))
+@pytest.mark.parametrize("version", ["3.10.8", "4.0.5", "4.3.6"])
+def test_what_may_be_given_back_survives_it(version: str, limit: int) -> None:
+    """A letter lives when its count after the return is not above the limit; a nack is free from 4.3 on."""
+    deliveries = deliveries_of(version, limit)
+    cost = 0 if version == "4.3.6" else 1
+    for count in range(limit + 3):
+        if not deliveries.must_renew(count):
+            assert count + cost <= limit
+        if not deliveries.is_last(count):
+            assert count + 1 <= limit  # a crash counts everywhere
+
+
+def test_where_a_nack_is_free_a_letter_is_renewed_as_soon_as_a_crash_would_destroy_it() -> None:
+    deliveries = deliveries_of("4.3.6", 20)
+    assert (deliveries.must_renew(19), deliveries.must_renew(20), deliveries.must_renew(21)) == (
+        False,
+        True,
+        True,
+    )
+    assert (deliveries.left(19), deliveries.left(21)) == (1, 0)
+
+
+def test_a_limit_that_is_lifted_for_a_while_destroys_nothing_now_and_something_later() -> None:
+    lifted = Deliveries(limit=20, nack_costs=True, known=True, lifted=True)
+    assert not lifted.strikes
+    assert not lifted.is_last(25)
+    assert lifted.must_renew(25)
+
+
+def test_the_advice_survives_a_shell() -> None:
+    told = advice("it's $(odd)", "/a b")
+    assert "'/a b'" in told
+    assert """'no-limit-it'"'"'s $(odd)'""" in told
+
+
+def test_what_was_refused_is_tried_again_later_and_later() -> None:
+    refusals, now = Refusals(), 0.0
+    pauses: list[float] = []
+    for _ in range(12):
+        refusals.add("a", "no right", now)
+        assert refusals.now(now) == {"a": "no right"}
+        again_at = refusals.again_at(now)
+        assert again_at is not None
+        pauses.append(again_at - now)
+        now = again_at
+        assert refusals.now(now) == {}
+    assert pauses[:3] == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]
+    assert pauses[-1] == PAUSE_MAX_S
+    assert refusals.fresh == 12
+    refusals.begin(now)
+    assert refusals.fresh == 0
+    refusals.begin(now + 10_000)
+    refusals.add("a", "no right", now + 10_000)
+    assert refusals.again_at(now + 10_000) == now + 10_000 + PAUSE_S, "it was forgotten meanwhile"
