@@ -110,7 +110,7 @@ async def serving(app: Consumer) -> AsyncIterator[Heard]:
         await asyncio.wait_for(task, 60)
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+async def until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"

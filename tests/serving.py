@@ -82,7 +82,7 @@ class Served:
         assert self._process is not None
         return self._process
 
-    def until_ready(self, seconds: float = 180.0) -> None:
+    def until_ready(self, seconds: float = 200.0) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             assert self.process.poll() is None, f"it ended: {self.said()}"
@@ -95,11 +95,11 @@ class Served:
         raise AssertionError(f"not ready after {seconds} s: {self.said()}")
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
             return json.loads(answer.read())
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             return str(answer.read().decode())
 
     def said(self) -> str:

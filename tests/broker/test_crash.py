@@ -15,13 +15,14 @@ from collections import Counter
 
 import pytest
 from tests import postbox
-from tests.brokers import Vhost, raise_memory_alarm
+from tests.brokers import Vhost, end_memory_alarm, raise_memory_alarm
 
 from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Delivery
-from deadletter.broker.courier import Blocked, Bounds, Courier, Ended, Event, Send, Tally
+from deadletter.broker.courier import Blocked, Bounds, Courier, Ended, Event, Letter, Send, Tally, Verdict
 from deadletter.broker.plug import Plug
 from deadletter.broker.session import Connected, Link, Persistence, Waiting, supervise
+from deadletter.broker.verdict import Later
 from deadletter.core import names
 
 PATIENT = Persistence(first_s=60, again_s=120, pause_s=0.05, pause_max_s=1.0)
@@ -139,36 +140,39 @@ def test_the_broker_restarts_in_the_middle(vhost: Vhost) -> None:
 
 
 def test_a_broker_out_of_memory_is_waited_for(vhost: Vhost) -> None:
-    """The alarm is on before the first letter goes: however quick the move is, it meets it."""
+    """No verdict is there before the alarm is: however quick the move is, every letter meets it."""
     postbox.declare(vhost.url, "source", "target")
     bodies = [b"%d" % n for n in range(1000)]
     postbox.fill(vhost.url, "source", bodies)
     events: list[Event] = []
-    verdict = Send(routing_key="target")
 
     async def everything() -> Tally:
-        blocked = asyncio.Event()
+        taken, blocked = asyncio.Event(), asyncio.Event()
+        gate: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+
+        def decide(_letter: Letter) -> Verdict:
+            taken.set()
+            return Later(gate)
 
         def hear(event: Event) -> None:
             events.append(event)
             if isinstance(event, Blocked) and event.reason is not None:
                 blocked.set()
 
-        courier = Courier(
-            parse_addresses(vhost.url), source="source", decide=lambda _letter: verdict, on_event=hear
-        )
+        courier = Courier(parse_addresses(vhost.url), source="source", decide=decide, on_event=hear)
         moving = asyncio.create_task(courier.run())
-        async with asyncio.timeout(60):
-            await blocked.wait()
+        await asyncio.wait_for(taken.wait(), 60)
+        await asyncio.to_thread(raise_memory_alarm, vhost.broker)
+        gate.set_result(Send(routing_key="target"))
+        await asyncio.wait_for(blocked.wait(), 60)
         assert not moving.done()
-        await asyncio.to_thread(vhost.broker.rabbitmqctl, "set_vm_memory_high_watermark", "0.4")
+        await asyncio.to_thread(end_memory_alarm, vhost.broker)
         return await moving
 
     try:
-        raise_memory_alarm(vhost.broker)
         tally = postbox.run(everything())
     finally:
-        vhost.broker.rabbitmqctl("set_vm_memory_high_watermark", "0.4")
+        end_memory_alarm(vhost.broker)
     assert (tally.moved, tally.ended, tally.reconnects) == (1000, Ended.COMPLETE, 0)
     reasons = [event.reason for event in events if isinstance(event, Blocked)]
     assert reasons[-1] is None

@@ -8,6 +8,7 @@ back to its own queue alone, and what the fanout makes is said.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -26,8 +27,9 @@ RETRIES = 2
 BINDINGS = {"bot_events": ("game.*", "guild.*", "channel.*"), "notification_queue": ("notification.send_dm",)}
 
 
-def dlq(vhost: Vhost, *arguments: str) -> str:
-    told = command(*arguments, environment={**os.environ, "DLQ_URL": vhost.url, "DLQ_API": vhost.api})
+async def dlq(vhost: Vhost, *arguments: str) -> str:
+    where = {**os.environ, "DLQ_URL": vhost.url, "DLQ_API": vhost.api}
+    told = await asyncio.to_thread(command, *arguments, environment=where)
     assert told.returncode in (0, 1), told.stderr
     return told.stdout
 
@@ -51,7 +53,8 @@ async def test_it_fails_waits_comes_back_and_is_parked(vhost: Vhost, tmp_path: P
             await declare_all(app)
         else:
             for queue in KEYS:
-                dlq(vhost, "topology", "apply", "--queue", queue, "--layout", "sweep")
+                await app.declare(queue)  # of the document's own application; what it dies into is ours
+                await dlq(vhost, "topology", "apply", "--queue", queue, "--layout", "sweep")
         for queue, keys in BINDINGS.items():
             for key in keys:
                 await app.channel.bind_queue(queue, EXCHANGE, key)
@@ -86,6 +89,6 @@ async def test_it_fails_waits_comes_back_and_is_parked(vhost: Vhost, tmp_path: P
             assert (shared, others) == (set(), set())
         else:
             assert (shared, others) == (set(KEYS), {"copied-by-fanout"})
-            findings = json.loads(dlq(vhost, "doctor", "--json"))["vhosts"][0]["findings"]
+            findings = json.loads(await dlq(vhost, "doctor", "--json"))["vhosts"][0]["findings"]
             assert "shared-dlx-fanout" in {finding["rule"] for finding in findings}
     assert set(DLQS) <= {queue["name"] for queue in vhost.list("queues")}
