@@ -62,12 +62,10 @@ class User:
         url = parts._replace(netloc=f"{self.name}:{password}@{parts.hostname}:{parts.port}").geturl()
         return replace(self._vhost, broker=replace(self._vhost.broker, url=url))
 
-    def hang_up(self) -> bool:
-        """Close its connections; the broker's list of them may be some seconds old."""
-        found = [one for one in call(self._vhost.broker, "GET", "connections") if one["user"] == self.name]
-        for one in found:
-            call(self._vhost.broker, "DELETE", "connections", one["name"])
-        return bool(found)
+    async def hang_up(self) -> None:
+        """Close its connections."""
+        ask = self._vhost.broker.rabbitmqctl
+        await asyncio.to_thread(ask, "close_all_user_connections", self.name, "the cable is cut")
 
 
 @contextmanager
@@ -126,7 +124,7 @@ async def test_a_changed_password_is_waited_for(vhost: Vhost, tmp_path: Path) ->
             await app.consume("orders", second_time)
             await comes_back(app, b"before")
             clerk.knows("second")
-            await until(clerk.hang_up, "its connections are closed")
+            await clerk.hang_up()
             await unready(one, "refused")
             await app.publish("", "orders", letters("n", 50))
             await asyncio.sleep(2)
@@ -153,7 +151,7 @@ async def test_rights_that_were_taken_away_are_waited_for(vhost: Vhost, tmp_path
                 clerk.may_nothing()
             else:
                 clerk.may(**{right: "^$"})
-            await until(clerk.hang_up, "its connections are closed")
+            await clerk.hang_up()
             await unready(one, "broker")
             clerk.may()
             await asyncio.to_thread(one.until_ready, 90)

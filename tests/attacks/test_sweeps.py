@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import Vhost, call
+from tests.brokers import Vhost
 from tests.letters import letters
 from tests.serving import Application, Served, served
 
@@ -116,19 +116,12 @@ async def test_a_sweep_goes_on_after_the_connection_was_lost(vhost: Vhost, tmp_p
     async with Application(vhost.url) as app:
         await app.with_dlq("orders")
         await let_die(app, "orders", COUNT)
-        with served(vhost, tmp_path, watch("startup", QUIET)) as (one,):
-            await until(lambda: bool(swept(one)), "the sweep of the start")
-
-            def hang_up() -> bool:
-                """The broker's list is some seconds old."""
-                found = [c for c in call(vhost.broker, "GET", "connections") if c["vhost"] == vhost.name]
-                ours = [c for c in found if "serve" in (c["client_properties"].get("connection_name") or "")]
-                for connection in ours:
-                    call(vhost.broker, "DELETE", "connections", connection["name"])
-                return bool(ours)
-
-            await until(hang_up, "its connections are cut")
-            await until(lambda: "works again" in one.log.read_text(), "it is back")
+    with served(vhost, tmp_path, watch("startup", QUIET)) as (one,):
+        await until(lambda: bool(swept(one)), "the sweep of the start")
+        cut = ("close_all_connections", "--vhost", vhost.name, "the cable is cut")
+        await asyncio.to_thread(vhost.broker.rabbitmqctl, *cut)
+        await until(lambda: "works again" in one.log.read_text(), "it is back")
+        async with Application(vhost.url) as app:
             await app.consume("orders", works)
             await app.until(lambda: each_once(app), 60, "all of them home")
             await settled(app, "orders.dlq", 0)
