@@ -33,13 +33,24 @@ PACE_S: Final = 0.1
 half a minute has not been sent 32 of them."""
 PACE_MAX_S: Final = 5.0
 LINGER_S: Final = 0.3
-"""How long a channel stays open whose deliveries did not come to rest before it was cancelled."""
+"""How long a channel stays open where no word of the broker's shows that its acks are taken: deliveries did
+not come to rest before the consumer was cancelled, or it had none when the end came."""
 
 
 class Hand(Intake):
     """Made with `take`. `start` as often as one likes, with a `retire` in between; `close` once."""
 
-    __slots__ = ("_at_rest", "_commits", "_frozen", "_next_at", "_parted", "_queue", "_tag", "_uncommitted")
+    __slots__ = (
+        "_asking",
+        "_at_rest",
+        "_commits",
+        "_frozen",
+        "_next_at",
+        "_parted",
+        "_queue",
+        "_tag",
+        "_uncommitted",
+    )
 
     def __init__(self, channel: Channel, queue: str, prefetch: int) -> None:
         super().__init__(channel, Window(prefetch, None))
@@ -49,6 +60,8 @@ class Hand(Intake):
         self._queue = queue
         self._tag: str | None = None
         """Of the consumer."""
+        self._asking = asyncio.Lock()
+        """One question at a time: the queue answers some and the channel others, in any order."""
         self._frozen = False
         """Whether acks wait."""
         self._at_rest = True
@@ -70,16 +83,16 @@ class Hand(Intake):
         return cls(channel, queue, prefetch)
 
     async def begin(self, on_delivery: Callable[[Intake, Delivery], None]) -> None:
-        """Take messages."""
-        self._tag = await self._consume(on_delivery)
-
-    async def _consume(self, on_delivery: Callable[[Intake, Delivery], None]) -> str:
-        lost = self.channel.on_closed
-        return await self.channel.consume(
-            self._queue,
-            lambda delivery: on_delivery(self, delivery),
-            lambda: lost(ConsumerCancelled(self._queue)),
-        )
+        """Take messages; after `part` no more."""
+        async with self._asking:
+            if self._parted:
+                return
+            lost = self.channel.on_closed
+            self._tag = await self.channel.consume(
+                self._queue,
+                lambda delivery: on_delivery(self, delivery),
+                lambda: lost(ConsumerCancelled(self._queue)),
+            )
 
     @property
     def retired(self) -> bool:
@@ -88,6 +101,10 @@ class Hand(Intake):
     # -- no more -----------------------------------------------------------------------------------------
     async def retire(self) -> None:
         """Take no more. What was handed out stays here."""
+        async with self._asking:
+            await self._retire()
+
+    async def _retire(self) -> None:
         if self._tag is None or self.channel.error is not None:
             return
         self._frozen = True
@@ -119,21 +136,17 @@ class Hand(Intake):
 
     async def part(self) -> None:
         """It is the end: take no more, and know that everything acked so far is taken."""
-        if self._parted or self.channel.error is not None:
-            return
-        if self._tag is None:
-            # Whoever handled a message alone has acked since; a consumer that comes and goes is answered
-            # after all of it. It may be handed one message, which goes back.
-            await self.channel.qos(1)
-            await self.channel.cancel(
-                await self._consume(lambda hand, delivery: hand.receipts.take(delivery.tag))
-            )
-        else:
-            await self.retire()
-        if self.channel.error is None:
-            self._frozen, self._uncommitted = True, False
-            await self.channel.select_transactions()
-            self._frozen, self._parted = False, True
+        async with self._asking:
+            if self._parted or self.channel.error is not None:
+                return
+            # While a message is handled alone there is no consumer, and so no answer that would show that the
+            # acks before it are taken. Another one would be handed a message, and seem to have died of it.
+            self._at_rest = self._tag is not None
+            await self._retire()
+            if self.channel.error is None:
+                self._frozen, self._uncommitted = True, False
+                await self.channel.select_transactions()
+                self._frozen, self._parted = False, True
 
     # -- words ---------------------------------------------------------------------------------------------
     def settle(self, *, at_once: bool) -> int:
