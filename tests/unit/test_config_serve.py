@@ -46,6 +46,8 @@ grace = "1min"
 prefetch = 50
 heartbeat = "4s"
 survey = "1s"
+tidy = "2min"
+tidy_after = "10min"
 adjust_dlqs = false
 [guards]
 require_consumers = false
@@ -88,6 +90,8 @@ def test_every_value_comes_out_as_it_was_written(tmp_path: Path) -> None:
         prefetch=50,
         heartbeat_ms=4_000,
         survey_ms=1_000,
+        tidy_ms=120_000,
+        tidy_after_ms=600_000,
         adjust_dlqs=False,
     )
     assert settings.guards == GuardSettings(
@@ -126,6 +130,8 @@ def test_the_environment_says_each_of_them_in_its_own_type(tmp_path: Path) -> No
         "DLQ_SERVE_PREFETCH": "65535",
         "DLQ_SERVE_HEARTBEAT": "1min",
         "DLQ_SERVE_SURVEY": "1h",
+        "DLQ_SERVE_TIDY": "1s",
+        "DLQ_SERVE_TIDY_AFTER": "5min",
         "DLQ_SERVE_ADJUST_DLQS": "no",
         "DLQ_GUARDS_REQUIRE_CONSUMERS": "false",
         "DLQ_GUARDS_MAX_DEPTH": "1",
