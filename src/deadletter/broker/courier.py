@@ -319,7 +319,9 @@ class Courier:
         # Confirmed but not acked, or under way when the line went dead: the copy may be there, and the
         # letter is back in its source.
         settled = passage.judge.moved + passage.judge.dropped + rescue.renewed + rescue.sheltered.total()
-        self._maybe_twice += settled - passage.acked + len(passage.suspects) + passage.in_doubt
+        self._maybe_twice += (
+            settled - passage.acked + len(passage.suspects) + passage.adrift + passage.under_way
+        )
         if passage.lost_source:
             # The last acks may have been lost with the line.
             self._maybe_twice += min(passage.acked, self._terms.prefetch)

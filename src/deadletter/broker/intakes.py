@@ -87,8 +87,8 @@ class Intakes:
         present = self.present
         if present.retired:
             pass  # the budget is spent; to replace it again would freeze its acks for good
-        elif present.singly and present.receipts.unsettled:
-            pass  # one at a time: it is in hand
+        elif present.singly and present.alarmed and present.receipts.unsettled:
+            pass  # one at a time: it is in hand, and nobody else's
         elif (present.done or self._runs_short(present)) and calm:
             self._taking.resume_reading()  # else the broker's answers would not be heard
             await self._replace(present)

@@ -168,8 +168,11 @@ class Judge:
         future: asyncio.Future[Verdict],
     ) -> None:
         self.pending -= 1
-        if not self._active() or intake.channel.error is not None or future.cancelled():
+        if not self._active() or intake.channel.error is not None:
             return  # unsettled: it is given back
+        if future.cancelled():
+            self._stay(intake, delivery)  # nobody will decide; others must not wait for it
+            return
         if (error := future.exception()) is not None:
             self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
             return

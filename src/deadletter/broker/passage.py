@@ -77,8 +77,10 @@ class Passage:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._asleep = False
-        """Whether it waits without a clock: nothing is under way, and the next letter has to wake it."""
-        self.rescue: Rescue = Rescue(deliveries, source=source, run=run, number_from=number_from)
+        """Whether it waits without a clock, and the next letter has to wake it."""
+        self.rescue: Rescue = Rescue(
+            deliveries, judging.on_failure, source=source, run=run, number_from=number_from
+        )
         self.judge: Judge = Judge(
             judging, source=source, refused=refused or {}, rescue=self.rescue, active=self._active
         )
@@ -94,7 +96,8 @@ class Passage:
             on_lost=self._fail,
         )
         self._outlet: Outlet | None = None
-        self._published_before = self._adrift = 0
+        self._published_before = 0
+        self.adrift: int = 0  # publishes that the broker will not answer any more
         self._error: Exception | None = None
         self._closing = self._stop = self._settling = False
         self._waiting: deque[tuple[Intake, Delivery]] = deque()
@@ -119,11 +122,6 @@ class Passage:
     def under_way(self) -> int:
         """How many publishes the broker has not answered."""
         return 0 if self._outlet is None else self._outlet.under_way
-
-    @property
-    def in_doubt(self) -> int:
-        """How many publishes the broker will not answer any more."""
-        return self._adrift + self.under_way
 
     @property
     def _busy(self) -> bool:
@@ -160,7 +158,7 @@ class Passage:
     async def _open_outlet(self, connection: Connection) -> Outlet:
         if self._outlet is not None:
             self._published_before += self._outlet.published
-            self._adrift += self._outlet.under_way
+            self.adrift += self._outlet.under_way
         self._outlet = self.judge.outlet = await Outlet.open(
             connection,
             run=self._run,

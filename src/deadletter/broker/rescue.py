@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.intake import Intake
 from deadletter.broker.outlet import Cargo, Outlet, id_of
-from deadletter.broker.verdict import Send, Setback, Wrap
+from deadletter.broker.verdict import Failure, Send, Setback, Wrap
 from deadletter.core import names
 from deadletter.core.envelope import Address, Deaths, delivery_count, move_number
 from deadletter.core.looking import Deliveries
@@ -33,7 +34,15 @@ _SHELTER: Final = "shelter"
 class Rescue:
     """Of one passage."""
 
-    def __init__(self, deliveries: Deliveries, *, source: str, run: str, number_from: int) -> None:
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        on_failure: Callable[[Failure], None],
+        *,
+        source: str,
+        run: str,
+        number_from: int,
+    ) -> None:
         self.deliveries: Deliveries = deliveries
         self.watching: bool = deliveries.limit is not None or not deliveries.known
         """Whether counts mean anything here."""
@@ -55,6 +64,7 @@ class Rescue:
         self._source = source
         self._run = run
         self._number_from = number_from
+        self._on_failure = on_failure
         self._renewal = Send(routing_key=source, deaths=Deaths.KEEP, fate=_RENEWAL)
 
     # -- letters come ------------------------------------------------------------------------------------
@@ -105,7 +115,7 @@ class Rescue:
     def landed(self, cargo: Cargo) -> bool:
         """A publish is safe. Whether it was one of ours; the letter is out of danger in any case."""
         key = (cargo.intake, cargo.tag)
-        self.at_risk.pop(key, None)
+        delivery = self.at_risk.pop(key, None)
         why = self.stranded.pop(key, "")
         if key not in self._flying:
             return False
@@ -114,6 +124,10 @@ class Rescue:
             self.renewed += 1
         else:
             self.sheltered[why] += 1
+            if delivery is not None:
+                told = f"given back it might be destroyed, and its queue does not take it ({why})"
+                identity = id_of(delivery.message, self._source)
+                self._on_failure(Failure(id=identity, why=f"{told}; it is in {names.PARKED} now"))
         return True
 
     def refused(self, cargo: Cargo, setback: Setback) -> bool:
@@ -183,7 +197,9 @@ class Rescue:
         """They go back all the same."""
         for key, delivery in self.at_risk.items():
             why = self.stranded.get(key) or "it could not be published in time"
-            self.lost_hope[f"{why}, for example {id_of(delivery.message, self._source)}"] += 1
+            self.lost_hope[why] += 1
+            told = f"given back although that may have destroyed it: no queue took it ({why})"
+            self._on_failure(Failure(id=id_of(delivery.message, self._source), why=told))
         self.at_risk.clear()
         self.stranded.clear()
 
