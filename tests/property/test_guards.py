@@ -196,7 +196,7 @@ def test_letters_that_do_not_multiply_never_raise_the_growth_alarm(
             growth.went("id", attempt, origin="q")
         for _ in range(passes):
             number += 1
-            came = [growth.came("id", attempt, origin="q", seen_in=("dlq", number)) for _ in range(equals)]
+            came = [growth.came("id", attempt, origin="q", seen_in=number) for _ in range(equals)]
             assert all(one.copies is None for one in came)
             assert sum(one.new for one in came) == (
                 equals if passes and number == _first(trips, attempt) else 0

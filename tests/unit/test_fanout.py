@@ -31,7 +31,7 @@ def test_the_home_is_the_same_whoever_watches_what(watched: set[str]) -> None:
 
 
 def test_a_queue_may_be_named_after_its_origin_in_other_ways() -> None:
-    found = Fanouts(shape("dead-orders", "dead-billing"), frozenset())
+    found = Fanouts(shape("dead-orders", "dead-billing"), frozenset({"dead-billing"}))
     assert found.homes == {"orders": "dead-orders", "billing": "dead-billing"}
 
 
@@ -51,7 +51,10 @@ def test_the_way_back_does_not_hide_the_fanout() -> None:
         queues=plain.queues.values(),
         bindings=(*plain.bindings, Binding(source="deadletter.return.orders", destination="orders")),
     )
-    assert Fanouts(bound, frozenset()).homes == Fanouts(plain, frozenset()).homes
+    watched = frozenset({"billing.dlq"})
+    assert Fanouts(bound, watched).homes == Fanouts(plain, watched).homes
+    assert Fanouts(bound, watched).homes
+    assert not Fanouts(bound, frozenset({"mails.dlq"})).homes, "nothing to do with what is watched here"
 
 
 def test_what_headers_decide_is_not_known_to_be_copied() -> None:

@@ -31,7 +31,7 @@ class Fanouts:
         self._router = Router(shape)
         self._watched = watched
         self.homes: Mapping[str, str] = dict(self._all())
-        """Origins of which each letter is given to several, and one home of theirs."""
+        """Origins of which letters come into a watched queue and into others, and a home of theirs."""
 
     def home(self, origin: str, keys: Collection[str]) -> str | None:
         """From where a letter goes back that died in `origin` with these keys; None: nobody else gets it."""
@@ -53,10 +53,11 @@ class Fanouts:
 
     def _all(self) -> Iterable[tuple[str, str]]:
         for name, queue in self._queues.items():
-            if not is_ours(name):
-                for reach in self._router.fates(queue):
-                    if (home := self._home(name, [reach])) is not None:
-                        yield name, home
+            for reach in () if is_ours(name) else self._router.fates(queue):
+                if reach.queues.isdisjoint(self._watched):
+                    continue
+                if (home := self._home(name, [reach])) is not None:
+                    yield name, home
 
     def _home(self, origin: str, reaches: list[Reach]) -> str | None:
         if not all(reach.certain for reach in reaches):

@@ -46,11 +46,12 @@ class Copy:
         return f"{finding(self.origin, self.home)}; this is such a copy"
 
 
-def finding(origin: str, home: str) -> str:
+def finding(origin: str, home: str, *, watched: bool = True) -> str:
     """What is wrong with the broker's shape, and what is done about it."""
+    whose = "" if watched else " (which is not watched here)"
     return (
         f"a fanout gives each letter that dies in {origin!r} to several dead-letter queues; one copy goes "
-        f"back, from {home!r}, another is parked once, and what comes later is dropped (dlq doctor: "
+        f"back, from {home!r}{whose}, another is parked once, and what comes later is dropped (dlq doctor: "
         f"{FANOUT_RULE})"
     )
 

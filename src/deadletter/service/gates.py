@@ -60,7 +60,8 @@ class Gates:
         self._gates: dict[str, Guarded] = {}
         self._growth = Growth(copies=settings.copies)
         self._passes: dict[str, int] = {}
-        """By dead-letter queue: how many passes over it began."""
+        """By dead-letter queue: the number of the pass over it that is under way."""
+        self._begun = 0
         self._budgets: dict[str, Budget] = {}
         self._limits: dict[str, int] = {}
         self.on_news: Callable[[Item], None] = lambda _item: None
@@ -96,12 +97,13 @@ class Gates:
     # -- letters -----------------------------------------------------------------------------------------
     def begin(self, dlq: str) -> None:
         """A pass over a dead-letter queue begins: what was given back by the one before may come again."""
-        self._passes[dlq] = self._passes.get(dlq, 0) + 1
+        self._begun += 1
+        self._passes[dlq] = self._begun
 
     def died_again(self, dead: Dead) -> None:
         """A letter that had gone back is here again."""
         now = self._clock()
-        seen_in = (dead.dlq, self._passes.get(dead.dlq, 0))
+        seen_in = self._passes.get(dead.dlq, 0)
         came = self._growth.came(dead.letter_id, dead.attempt, origin=dead.origin, seen_in=seen_in)
         if came.new:
             for one in self._ways_to(dead.origin, dead.group):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deadletter.broker.ways import Home
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dead:
+class Dead(NamedTuple):
     """A letter that had gone back and is dead again, as the guards hear of it."""
 
     dlq: str

@@ -193,9 +193,11 @@ class Staff:
     def _name_findings(self, sight: Sight) -> None:
         for origin in self._fanouts.homes.keys() - sight.fanouts.homes.keys():
             self._emit(FindingGone(rule=FANOUT_RULE, subject=origin))
+        watched = {one.queue for one in sight.watched}
         for origin, home in sight.fanouts.homes.items():
             if self._fanouts.homes.get(origin) != home:
-                self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=copying.finding(origin, home)))
+                why = copying.finding(origin, home, watched=home in watched)
+                self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=why))
         for queue, why in sight.refused.items():
             if queue not in self._named:
                 self._named.add(queue)

@@ -18,6 +18,7 @@ from typing import Final, assert_never
 from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.climb import Climb
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp, strictest
+from deadletter.core.guards.phase import Phase
 from deadletter.core.guards.refusals import Refusals
 
 FREE_FOR_S: Final = 0.01
@@ -131,7 +132,8 @@ class Gate:
         """A letter that had gone back by this gate died again."""
         if self._breaker is not None:
             self._breaker.died_again(now, letter_id, attempt=attempt, released_at=released_at)
-            self._free_until = 0.0
+            if self._breaker.phase is not Phase.FREE:
+                self._free_until = 0.0
 
     def probe_died(self, now: float, letter_id: str) -> None:
         """A letter is dead again, and says nothing of how the origin is unless it is the probe."""

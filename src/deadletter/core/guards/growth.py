@@ -54,10 +54,14 @@ class _Counts:
         return len(self._young) + len(self._old)
 
 
+_ONCE: Final = Came(new=True, copies=None)
+"""The answer almost every time, made once."""
+
+
 class Growth:
     """Counts letters by origin, id and attempt. `remember`: of so many letters, at least."""
 
-    __slots__ = ("_copies", "_equals", "_first", "_here", "_most")
+    __slots__ = ("_copies", "_equals", "_first", "_here", "_most", "_seen")
 
     def __init__(self, copies: int, remember: int = REMEMBER) -> None:
         if copies < 1 or remember < 1:
@@ -65,10 +69,12 @@ class Growth:
                 f"the growth alarm: expected at least one copy and one letter, got {copies} and {remember}"
             )
         self._copies = copies
+        self._seen = _Counts(remember)
+        """In which pass a letter was seen first, and one."""
         self._here = _Counts(remember)
-        """Of one letter in one pass."""
+        """How often in one pass, where it was seen before."""
         self._most = _Counts(remember)
-        """Of one letter, in the pass that showed the most."""
+        """How often in the pass that showed the most, where that is more than once."""
         self._first = _Counts(remember)
         """The attempt with which a letter first went home, and one."""
         self._equals = _Counts(remember)
@@ -83,13 +89,17 @@ class Growth:
         elif first == attempt + 1:
             self._equals.put(key, (self._equals.get(key) or 1) + 1)
 
-    def came(self, letter_id: str, attempt: int, *, origin: str, seen_in: tuple[str, int]) -> Came:
-        """One was taken; `seen_in` is the queue, and the number of the pass over it."""
-        letter = (letter_id, attempt, origin)
-        key, here = hash(letter), hash((letter, seen_in))
-        count = self._here.get(here) + 1
+    def came(self, letter_id: str, attempt: int, *, origin: str, seen_in: int) -> Came:
+        """One was taken; `seen_in` is the number of the pass, another for each pass over each queue."""
+        key = hash((letter_id, attempt, origin))
+        first = self._seen.get(key)
+        if not first:
+            self._seen.put(key, seen_in + 1)
+            return _ONCE
+        here = hash((key, seen_in))
+        count = (self._here.get(here) or (first == seen_in + 1)) + 1
         self._here.put(here, count)
-        new = count > self._most.get(key)
+        new = count > (self._most.get(key) or 1)
         if new:
             self._most.put(key, count)
         equals = self._equals.get(hash((letter_id, origin))) or 1
