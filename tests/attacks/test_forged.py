@@ -189,7 +189,9 @@ async def test_an_application_that_copies_headers_gets_its_bills_back_in_billing
         with served(vhost, tmp_path, settings):
             await app.consume("billing", lambda _delivery, times: times > 1)
             await app.publish("", "billing", rounds)
-            await app.until(lambda: len(app.handled["billing"]) == 10, PATIENCE_S, "ten bills back in billing")
+            await app.until(
+                lambda: len(app.handled["billing"]) == 10, PATIENCE_S, "ten bills back in billing"
+            )
         assert not [body for queue, body in app.seen if queue == "orders" and body.startswith(b"bill")]
         assert await app.depth(names.PARKED) == 0
 
@@ -298,7 +300,9 @@ async def test_whoever_writes_to_the_exchange_of_the_levels_names_no_origin(
             await app.publish("route-delay", "binding.k.1", [letter(b"forged", headers=claim)])
             await app.until(lambda: b"genuine" in app.handled["orders"], PATIENCE_S, "the genuine one back")
             await app.consume("dlq-queue", always, keep=True)
-            await app.until(lambda: ("dlq-queue", b"forged") in app.seen, PATIENCE_S, "the forged one put aside")
+            await app.until(
+                lambda: ("dlq-queue", b"forged") in app.seen, PATIENCE_S, "the forged one put aside"
+            )
         (aside,) = [d for queue, d, _ in app.deliveries if queue == "dlq-queue"]
         assert headers_of(aside)[names.CAUSE] == "origin-unproven"
         assert await app.depth("payroll") == 0

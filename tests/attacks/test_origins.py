@@ -62,7 +62,9 @@ async def test_the_queue_that_failed_last_gets_it_back(vhost: Vhost, tmp_path: P
         with served(vhost, tmp_path, SETTINGS):
             await app.consume("orders.late", lambda _delivery, times: times > 2, keep=True)
             await app.publish("", "orders", letters("order", 10))
-            await app.until(lambda: len(app.handled["orders.late"]) == 10, PATIENCE_S, "all handled in orders.late")
+            await app.until(
+                lambda: len(app.handled["orders.late"]) == 10, PATIENCE_S, "all handled in orders.late"
+            )
         back = [d for _, d, _ in app.deliveries if names.ATTEMPT in headers_of(d)]
         assert {headers_of(d)[names.ORIGIN_QUEUE] for d in back} == {"orders.late"}
         assert {headers_of(d)[names.ATTEMPT] for d in back} == {1, 2}
