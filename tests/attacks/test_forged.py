@@ -21,6 +21,8 @@ from deadletter.core.message import Message
 from deadletter.core.table import Value
 
 KINDS = ("classic", "quorum")
+PATIENCE_S = 180.0
+"""On a machine that has much else to do; nothing waits so long otherwise."""
 SETTINGS = """
 [default_policy]
 retries = 3
@@ -76,7 +78,7 @@ async def parked(app: Application, count: int) -> dict[bytes, Delivery]:
         found.update({d.message.body: d for queue, d, _ in app.deliveries if queue == names.PARKED})
         return len(found) >= count
 
-    await app.until(enough, 60, f"{count} parked letters, not {sorted(found)}")
+    await app.until(enough, PATIENCE_S, f"{count} parked letters, not {sorted(found)}")
     return found
 
 
@@ -140,7 +142,7 @@ async def test_what_really_died_goes_home_beside_what_was_forged(
             await app.publish(
                 "shop", "order.new", [forged(f"forged-{n}".encode(), death("payroll")) for n in range(5)]
             )
-            await app.until(lambda: len(app.handled["orders"]) == 10, 60, "all ten back in orders")
+            await app.until(lambda: len(app.handled["orders"]) == 10, PATIENCE_S, "all ten back in orders")
         assert await app.depth("payroll") == 0
         assert await app.depth(names.PARKED) == 0
 
@@ -180,14 +182,16 @@ async def test_an_application_that_copies_headers_gets_its_bills_back_in_billing
 
         await app.consume("orders", bill)
         await app.publish("", "orders", letters("order", 10))
-        await app.until(lambda: len(rounds) == 10, 60, "ten orders that had been round")
+        await app.until(lambda: len(rounds) == 10, PATIENCE_S, "ten orders that had been round")
         if shared:
             await app.channel.purge_queue("billing.dlq")
         settings = SETTINGS + WATCH.replace("*.dlq", "billing.dlq")
         with served(vhost, tmp_path, settings):
             await app.consume("billing", lambda _delivery, times: times > 1)
             await app.publish("", "billing", rounds)
-            await app.until(lambda: len(app.handled["billing"]) == 10, 60, "ten bills back in billing")
+            await app.until(
+                lambda: len(app.handled["billing"]) == 10, PATIENCE_S, "ten bills back in billing"
+            )
         assert not [body for queue, body in app.seen if queue == "orders" and body.startswith(b"bill")]
         assert await app.depth(names.PARKED) == 0
 
@@ -208,7 +212,7 @@ async def test_only_the_exchange_by_which_a_letter_came_can_have_killed_it(
             await app.publish("", "low", [letter(b"genuine")])
             found = await parked(app, 1)
             assert headers_of(found[b"forged"])[names.CAUSE] == "origin-unproven"
-            await app.until(lambda: b"genuine" in app.handled["low"], 60, "the genuine one back")
+            await app.until(lambda: b"genuine" in app.handled["low"], PATIENCE_S, "the genuine one back")
         assert await app.depth("high") == 0
 
 
@@ -232,8 +236,8 @@ async def test_what_the_configuration_names_is_believed(vhost: Vhost, tmp_path: 
                     forged(b"three", death("payroll")),
                 ],
             )
-            await app.until(lambda: b"one" in app.handled["import-orders"], 60, "one back")
-            await app.until(lambda: b"two" in app.handled["import-bills"], 60, "two back")
+            await app.until(lambda: b"one" in app.handled["import-orders"], PATIENCE_S, "one back")
+            await app.until(lambda: b"two" in app.handled["import-bills"], PATIENCE_S, "two back")
             assert headers_of((await parked(app, 1))[b"three"])[names.CAUSE] == "origin-unproven"
         assert not app.handled["payroll"]
 
@@ -261,7 +265,7 @@ async def test_a_queue_that_is_younger_than_the_last_look_is_not_doubted(
                 await app.declare("late", x_dead_letter_exchange="late.dlx")
             await app.consume("late", lambda _delivery, times: times > 1)
             await app.publish("", "late", letters("late", 20))
-            await app.until(lambda: len(app.handled["late"]) == 20, 60, "all of them back")
+            await app.until(lambda: len(app.handled["late"]) == 20, PATIENCE_S, "all of them back")
         assert await app.depth(names.PARKED) == 0
 
 
@@ -294,9 +298,11 @@ async def test_whoever_writes_to_the_exchange_of_the_levels_names_no_origin(
             await app.publish("", "orders", [letter(b"genuine")])
             claim: dict[str, Value] = {names.ORIGIN_QUEUE: "payroll", names.ATTEMPT: 1, names.ID: "0" * 32}
             await app.publish("route-delay", "binding.k.1", [letter(b"forged", headers=claim)])
-            await app.until(lambda: b"genuine" in app.handled["orders"], 60, "the genuine one back")
+            await app.until(lambda: b"genuine" in app.handled["orders"], PATIENCE_S, "the genuine one back")
             await app.consume("dlq-queue", always, keep=True)
-            await app.until(lambda: ("dlq-queue", b"forged") in app.seen, 60, "the forged one put aside")
+            await app.until(
+                lambda: ("dlq-queue", b"forged") in app.seen, PATIENCE_S, "the forged one put aside"
+            )
         (aside,) = [d for queue, d, _ in app.deliveries if queue == "dlq-queue"]
         assert headers_of(aside)[names.CAUSE] == "origin-unproven"
         assert await app.depth("payroll") == 0

@@ -31,6 +31,8 @@ from deadletter.core.wrapping import CONTENT_TYPE, wrap
 ODD = b"k\xff\xfe.\xe9t\xe9"
 KEY = as_text(ODD)
 KINDS = ("classic", "quorum")
+PATIENCE_S = 180.0
+"""On a machine that has much else to do; nothing waits so long otherwise."""
 SETTINGS = """
 [default_policy]
 retries = 2
@@ -62,7 +64,7 @@ def dead(url: str, kind: str, count: int) -> None:
             await app.declare("aside", kind=kind)
             await app.consume("orders", lambda _delivery, _times: False)
             await app.publish("shop", KEY, letters("order", count, headers={"tenant": "acme"}, type="order"))
-            await app.until(lambda: sum(app.seen.values()) == count, 60, "all rejected")
+            await app.until(lambda: sum(app.seen.values()) == count, PATIENCE_S, "all rejected")
 
     postbox.run(work())
     postbox.wait_for(lambda: postbox.depth(url, "orders.dlq") == count, f"{count} dead letters")
@@ -72,7 +74,7 @@ async def taken(app: Application, queue: str, count: int) -> list[tuple[bytes, M
     """Routing key and message of so many."""
     channel = await app.connection.channel()
     found: list[tuple[bytes, Message]] = []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             delivery = await channel.get(queue)
             if delivery is None:
@@ -102,8 +104,8 @@ async def test_the_service_brings_the_key_home_byte_for_byte(
             await app.consume("orders", lambda _delivery, times: times > 3, keep=True)
             await app.publish("shop", KEY, letters("order", 5))
             parked = await taken(app, names.PARKED, 5)
-            assert one.process.poll() is None
             assert "rror" not in one.said()
+            assert one.end() == 0  # in good order: what is confirmed is acked
         assert {delivery.routing_key for _, delivery, _ in app.deliveries} == {ODD}
         assert set(app.seen.values()) == {3}
         for _, parcel in parked:
@@ -130,7 +132,7 @@ async def test_the_numbered_levels_carry_it_too(vhost: Vhost, tmp_path: Path, ki
         with served(vhost, tmp_path, named + SETTINGS + levels):
             await app.consume("orders", lambda _delivery, times: times > 2, keep=True)
             await app.publish("shop", KEY, letters("order", 5))
-            await app.until(lambda: len(app.handled["orders"]) == 5, 60, "five letters handled")
+            await app.until(lambda: len(app.handled["orders"]) == 5, PATIENCE_S, "five letters handled")
         assert {delivery.routing_key for _, delivery, _ in app.deliveries} == {ODD}
 
 

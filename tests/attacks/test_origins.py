@@ -21,6 +21,8 @@ from deadletter.amqp.channel import Delivery
 from deadletter.core import names
 
 KINDS = ("classic", "quorum")
+PATIENCE_S = 180.0
+"""On a machine that has much else to do; nothing waits so long otherwise."""
 SETTINGS = """
 [[policies]]
 name = "nobody came in time"
@@ -60,7 +62,9 @@ async def test_the_queue_that_failed_last_gets_it_back(vhost: Vhost, tmp_path: P
         with served(vhost, tmp_path, SETTINGS):
             await app.consume("orders.late", lambda _delivery, times: times > 2, keep=True)
             await app.publish("", "orders", letters("order", 10))
-            await app.until(lambda: len(app.handled["orders.late"]) == 10, 60, "all handled in orders.late")
+            await app.until(
+                lambda: len(app.handled["orders.late"]) == 10, PATIENCE_S, "all handled in orders.late"
+            )
         back = [d for _, d, _ in app.deliveries if names.ATTEMPT in headers_of(d)]
         assert {headers_of(d)[names.ORIGIN_QUEUE] for d in back} == {"orders.late"}
         assert {headers_of(d)[names.ATTEMPT] for d in back} == {1, 2}
@@ -82,7 +86,7 @@ async def test_a_watch_may_ask_for_the_first_death(vhost: Vhost, tmp_path: Path,
 
             await app.consume("orders.late", late)
             await app.publish("", "orders", letters("order", 1))
-            await app.until(lambda: len(seen) == 2, 60, "back by way of orders")
+            await app.until(lambda: len(seen) == 2, PATIENCE_S, "back by way of orders")
         assert seen == ["None", "orders"]
 
 
@@ -106,7 +110,7 @@ async def test_a_letter_that_failed_here_and_then_there_keeps_its_id(
         await app.consume("work", lambda _delivery, _times: False)
         await app.consume("orders.late", late)
         with served(vhost, tmp_path, SETTINGS):
-            await app.until(lambda: bool(app.handled["orders.late"]), 60, "handled in orders.late")
+            await app.until(lambda: bool(app.handled["orders.late"]), PATIENCE_S, "handled in orders.late")
         assert await app.depth("orders") == 0
 
 
@@ -124,7 +128,7 @@ async def test_a_dead_letter_queue_that_expires_is_no_origin(vhost: Vhost, tmp_p
         with served(vhost, tmp_path, SETTINGS):
             await app.consume("orders", lambda _delivery, times: times > 2)
             await app.publish("", "orders", letters("order", 10))
-            await app.until(lambda: len(app.handled["orders"]) == 10, 60, "all handled in orders")
+            await app.until(lambda: len(app.handled["orders"]) == 10, PATIENCE_S, "all handled in orders")
         assert await app.depth(names.PARKED) == 0
 
 
