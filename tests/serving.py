@@ -19,6 +19,7 @@ import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -155,7 +156,9 @@ class Application:
         """Queue, delivery, time of day; kept when `keep` was asked for."""
 
     async def __aenter__(self) -> Self:
-        self._connection = await connect(parse_addresses(self._url)[0], name="application")
+        # The start of a service is waited for without the loop; on a busy machine that takes a minute.
+        address = replace(parse_addresses(self._url)[0], heartbeat_s=65_535)
+        self._connection = await connect(address, name="application")
         self._channel = await self._connection.channel()
         return self
 
