@@ -28,8 +28,12 @@ from deadletter.broker.housekeeping import Housekeeper, Tidied
 from deadletter.broker.management import management
 from deadletter.broker.session import Link
 from deadletter.broker.ways import WaysBack
+from deadletter.config.settings import ServeSettings
 from deadletter.core.layouts.naming import ASKED, asked_name
 from deadletter.core.layouts.serving import level
+from deadletter.service import events
+from deadletter.service.events import Event, LeaseChanged
+from deadletter.service.tidying import tidy
 
 
 @pytest.fixture(autouse=True)
@@ -294,3 +298,24 @@ async def test_a_way_is_forgotten_before_it_may_be_deleted(
 
 async def _nothing() -> None:
     return
+
+
+# -- in a service -----------------------------------------------------------------------------------------
+async def test_a_service_tells_what_went(vhost: Vhost) -> None:
+    heard: list[Event] = []
+    soon = ServeSettings(tidy_ms=200, tidy_after_ms=200)
+    address = parse_addresses(vhost.url)[0]
+    async with linked(vhost) as link, management(address, vhost.api, need="the test asks") as asked:
+        await open_delay(link, level(1000, asked_name(1000)))
+        channel = await (await link.connection("declare")).channel()
+        await channel.declare_exchange("deadletter.return.gone", "fanout")
+        working = asyncio.create_task(tidy(link, asked, soon, heard.append))
+        await consuming.until(
+            lambda: sum(told.delays + told.ways for told in heard if isinstance(told, events.Tidied)) == 2,
+            "the news",
+        )
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    assert (delays(vhost), ways(vhost)) == (set(), set())
+    leases = [told for told in heard if isinstance(told, LeaseChanged)]
+    assert leases == [LeaseChanged(name="housekeeping", held=held) for held in (True, False)]
