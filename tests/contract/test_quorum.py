@@ -218,6 +218,7 @@ async def test_delayed_retries(
 ) -> None:
     if not ground.traits.native_retry:
         expected = [0.0] * len(words)  # the arguments are taken and ignored
+    found: list[float] = []
     for _ in range(MEASURES):
         found = await waits(ground, kind, words, most=most)
         pairs = list(zip(found, expected, strict=True))
