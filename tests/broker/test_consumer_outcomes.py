@@ -87,7 +87,6 @@ async def test_transient_comes_back_when_it_was_asked_for(vhost: Vhost, layout: 
     assert [attempt for attempt, _ in seen] == [0, 1, 2]
     delays_s = [after - before for (_, before), (_, after) in pairwise(seen)]
     assert all(delay_s >= DELAY_S - CLOCKS_S for delay_s in delays_s)
-    assert all(delay_s < 10 * DELAY_S for delay_s in delays_s)
     assert [event.delay_ms for event in heard.handled] == [500, 500, None]
     assert len(ids) == 1  # whether it carries one, or the broker sends it round and it is derived
     await nothing_left(vhost)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 from tests.contract.ground import Ground
 
+from deadletter.core.merging import void_keys
 from deadletter.core.table import Value
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -34,8 +35,7 @@ async def test_one_foreign_key_makes_a_policy_void(ground: Ground, kind: str, ke
     await ground.declare("q", kind)
     await ground.calm()
     await ground.put("q", b"1", b"2")
-    traits = ground.traits
-    if key in (traits.void_on_classic if kind == "classic" else traits.void_on_quorum):
+    if void_keys(kind, [key], ground.traits.version):
         await asyncio.sleep(1)
         assert await ground.depth("q") == 2
     else:
@@ -51,6 +51,20 @@ async def test_where_a_policy_is_void_the_next_lower_counts(ground: Ground, kind
     await ground.calm()
     await ground.put("q", b"1", b"2", b"3", expiration="60000")
     await ground.depth_becomes("q", 0)
+
+
+@KINDS
+async def test_an_overflow_by_policy_holds_against_the_argument_on_quorum_queues(
+    ground: Ground, kind: str
+) -> None:
+    ground.site.set_policy("p", "^q$", {"overflow": "drop-head"}, 1)
+    await ground.declare("q", kind, {"x-max-length": 1, "x-overflow": "reject-publish"})
+    await ground.calm()
+    outcomes = [(await ground.put("q", b"%d" % n)).confirmed for n in range(4)]
+    kept = b"3" if kind == "quorum" else b"0"
+    assert outcomes == ([1, 1, 1, 1] if kind == "quorum" else [1, 0, 0, 0])
+    await ground.depth_becomes("q", 1)
+    assert [d.message.body for d in await ground.drain("q")] == [kept]
 
 
 @KINDS

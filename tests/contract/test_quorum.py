@@ -14,8 +14,9 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.core.table import Value
 
 DEFAULT = 20
-LATE_S = 0.3
-"""How late a busy machine may see it; the steps between the delays are smaller, their order is not."""
+LATE_S = 0.1
+"""How late it may be seen. A busy machine sees it later, now and then: then it is measured anew."""
+MEASURES = 8
 
 
 async def deliveries(ground: Ground, queue: str, how: str, most: int = 25) -> int:
@@ -181,6 +182,7 @@ async def waits(ground: Ground, kind: str, words: str, *, most: int | None) -> l
     arguments: dict[str, Value] = {"x-delayed-retry-type": kind, "x-delayed-retry-min": 200}
     if most is not None:
         arguments["x-delayed-retry-max"] = most
+    await (await ground.channel()).delete_queue("q")
     await ground.declare("q", "quorum", arguments)
     await ground.put("q", b"1")
     loop = asyncio.get_running_loop()
@@ -214,12 +216,16 @@ async def waits(ground: Ground, kind: str, words: str, *, most: int | None) -> l
 async def test_delayed_retries(
     ground: Ground, kind: str, words: str, most: int | None, expected: list[float]
 ) -> None:
-    found = await waits(ground, kind, words, most=most)
     if not ground.traits.native_retry:
         expected = [0.0] * len(words)  # the arguments are taken and ignored
-    for got, wanted in zip(found, expected, strict=True):
-        assert wanted - 0.06 <= got, f"{found} is earlier than {expected}"
-        assert got <= wanted + LATE_S, f"{found} is later than {expected}"
+    found: list[float] = []
+    for _ in range(MEASURES):
+        found = await waits(ground, kind, words, most=most)
+        pairs = list(zip(found, expected, strict=True))
+        assert all(wanted - 0.06 <= got for got, wanted in pairs), f"{found} is earlier than {expected}"
+        if all(got <= wanted + LATE_S for got, wanted in pairs):
+            return
+    raise AssertionError(f"{found} is later than {expected}, {MEASURES} times")
 
 
 async def test_delayed_retries_end_at_the_delivery_limit(ground: Ground) -> None:

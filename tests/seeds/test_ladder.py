@@ -19,14 +19,9 @@ from tests.consuming import CLOCKS_S, nothing_left, post, serving, taken, until
 from tests.serving import Application
 
 from deadletter import Consumer, Message, fixed
-from deadletter.broker.private import PrivateBroker
 from deadletter.core import names
 
 DELAYS_S = (0.3, 0.6, 0.9)
-VOID = (
-    "on 4.x our policy for the retry queues has a delivery limit, which classic queues do not take: all of "
-    "the policy is void, the queues keep no TTL, and what waits there never comes back; nobody says so yet"
-)
 
 
 async def declare_all(app: Application, retries: int) -> None:
@@ -42,12 +37,8 @@ async def declare_all(app: Application, retries: int) -> None:
 
 
 @pytest.mark.parametrize("made_by", ["us", "the document"])
-async def test_it_fails_waits_comes_back_and_is_put_aside(
-    vhost: Vhost, broker: PrivateBroker, request: pytest.FixtureRequest, made_by: str
-) -> None:
+async def test_it_fails_waits_comes_back_and_is_put_aside(vhost: Vhost, made_by: str) -> None:
     if made_by == "the document":
-        if not broker.version.startswith("3."):
-            request.applymarker(pytest.mark.xfail(strict=True, reason=VOID))
         async with Application(vhost.url) as application:
             await declare_all(application, len(DELAYS_S))
     app = Consumer(vhost.url, api=vhost.api)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -85,7 +84,6 @@ async def test_what_counts_as_yes(conditions: Conditions, program: str, body: by
 async def test_what_breaks_a_bound_has_no_answer_and_hurts_nobody_else(
     conditions: Conditions, program: str
 ) -> None:
-    begun = time.monotonic()
     bad, good = JqCondition(program=program), JqCondition(program=".n > 1")
     answers = await conditions.answer(
         [
@@ -102,7 +100,6 @@ async def test_what_breaks_a_bound_has_no_answer_and_hurts_nobody_else(
         {good: YES},
     ]
     assert conditions.restarts == 2
-    assert time.monotonic() - begun < 10
 
 
 async def test_the_time_limit_is_the_kernels(conditions: Conditions, monkeypatch: pytest.MonkeyPatch) -> None:

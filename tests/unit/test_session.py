@@ -310,8 +310,6 @@ async def test_something_other_than_open_ok_is_not_an_open_connection() -> None:
 # -- supervise ----------------------------------------------------------------------------------------------
 async def test_it_gives_up_after_its_patience() -> None:
     events: list[Event] = []
-    loop = asyncio.get_running_loop()
-    began = loop.time()
 
     async def work(_link: Link) -> None:
         raise AssertionError("there is nobody to work with")
@@ -320,7 +318,6 @@ async def test_it_gives_up_after_its_patience() -> None:
         await supervise(
             [at(closed_port())], work, persistence=QUICK, dice=lambda: 0.5, on_event=events.append
         )
-    assert loop.time() - began < 2
     waits = [event for event in events if isinstance(event, Waiting)]
     assert len(waits) == len(events) >= 3
     assert [wait.tries for wait in waits] == list(range(1, len(waits) + 1))

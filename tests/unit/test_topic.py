@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -59,10 +59,10 @@ def test_does_not_match(pattern: str, key: str) -> None:
 
 
 def test_many_wildcards_take_no_time() -> None:
-    started_at = perf_counter()
+    started_at = process_time()
     assert not topic_matches(".".join(["#"] * 100 + ["x"]), ".".join(["a"] * 128))
     assert not glob("*a" * 100 + "*b", "a" * 4_000)
-    assert perf_counter() - started_at < 1
+    assert process_time() - started_at < 1
 
 
 @pytest.mark.parametrize(

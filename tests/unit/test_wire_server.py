@@ -106,13 +106,17 @@ async def test_bodies_are_cut_to_what_was_negotiated() -> None:
 
 
 # -- heartbeats ---------------------------------------------------------------------------------------------
+HEARTBEAT_S = 3
+"""Both ends are in this process: a machine so busy that it stands still for twice as long is not meant."""
+
+
 async def test_heartbeats_go_both_ways_and_silence_ends_the_conversation() -> None:
     # Three conversations at once, because each takes its real time.
     peers: list[Peer] = []
 
     async def beats(peer: Peer) -> None:
         peers.append(peer)
-        await peer.greet(heartbeat_s=1)
+        await peer.greet(heartbeat_s=HEARTBEAT_S)
 
         async def beat() -> None:
             while True:
@@ -124,20 +128,20 @@ async def test_heartbeats_go_both_ways_and_silence_ends_the_conversation() -> No
             both.create_task(peer.goodbye())
 
     async def is_silent(peer: Peer) -> None:
-        await peer.greet(heartbeat_s=1)
+        await peer.greet(heartbeat_s=HEARTBEAT_S)
 
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with (
-        talking(beats, heartbeat_s=1) as alive,
-        talking(is_silent, heartbeat_s=1) as silent,
-        talking(is_silent, heartbeat_s=1) as deaf,
+        talking(beats, heartbeat_s=HEARTBEAT_S) as alive,
+        talking(is_silent, heartbeat_s=HEARTBEAT_S) as silent,
+        talking(is_silent, heartbeat_s=HEARTBEAT_S) as deaf,
     ):
         deaf.pause_reading()
-        error = await asyncio.wait_for(silent.closed, 6)
+        error = await asyncio.wait_for(silent.closed, 60)
         assert isinstance(error, HeartbeatMissed)
-        assert "2 s" in str(error)
-        assert 1.9 < loop.time() - began < 4.5
+        assert f"{2 * HEARTBEAT_S} s" in str(error)
+        assert loop.time() - began > 2 * HEARTBEAT_S - 0.1
         with pytest.raises(HeartbeatMissed):
             await silent.ready()
         assert not alive.closed.done(), "its broker was heard"

@@ -24,7 +24,6 @@ from deadletter.broker.memory.carriage import Carriage
 from deadletter.broker.memory.clock import Clock, LoopClock, settle
 from deadletter.broker.memory.items import Item
 from deadletter.broker.memory.peer import Peer
-from deadletter.broker.memory.policies import Policy
 from deadletter.broker.memory.queues import MemoryQueue
 from deadletter.broker.memory.routing import route
 from deadletter.broker.memory.shapes import Shapes
@@ -32,6 +31,7 @@ from deadletter.broker.memory.traits import Traits, traits_of
 from deadletter.broker.memory.transport import MemoryTransport
 from deadletter.broker.session import Link
 from deadletter.core import message, table
+from deadletter.core.merging import BrokerPolicy
 from deadletter.core.message import Message
 from deadletter.core.table import Value
 from deadletter.errors import QueueMissing, Unreachable, UsageError
@@ -167,7 +167,9 @@ class MemoryBroker:
     ) -> None:
         """As `rabbitmqctl set_policy`: the highest priority that matches a name is the one that counts."""
         self._shapes.set_policy(
-            Policy(name=name, pattern=pattern, definition=definition, priority=priority, apply_to=apply_to)
+            BrokerPolicy(
+                name=name, pattern=pattern, definition=definition, priority=priority, apply_to=apply_to
+            )
         )
 
     def remove_policy(self, name: str) -> None:

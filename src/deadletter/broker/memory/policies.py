@@ -1,22 +1,17 @@
-"""Policies: which one counts for a queue or an exchange, and which have no effect.
-
-A queue takes one policy, the highest priority that matches its name and has only keys its type takes. One
-foreign key makes a policy void for that queue: nothing of it holds there, and the next lower one counts.
-"""
+"""Policies: which one counts for a queue or an exchange (`core.merging` knows), and which are refused."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from deadletter.broker.memory.rules import QUORUM
 from deadletter.broker.memory.traits import Traits
+from deadletter.core.merging import BrokerPolicy
 from deadletter.core.table import Value
 from deadletter.errors import UsageError
 
-EXCHANGES: Final = "exchanges"
+EXCHANGE: Final = "exchange"
 
 _PLAYED: Final = frozenset(
     {
@@ -51,36 +46,16 @@ policy counts."""
 _RETRY: Final = frozenset({"delayed-retry-type", "delayed-retry-min", "delayed-retry-max"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What an administrator said about queues and exchanges of some names."""
-
-    name: str
-    pattern: str
-    definition: Mapping[str, Value]
-    priority: int = 0
-    apply_to: str = "all"
-
-    def takes(self, name: str, kind: str) -> bool:
-        """Whether it is about this object; `kind` is a queue type, or `exchanges`."""
-        about = {"all", kind} if kind == EXCHANGES else {"all", "queues", f"{kind}_queues"}
-        return self.apply_to in about and re.search(self.pattern, name) is not None
-
-    def has_effect(self, kind: str, traits: Traits) -> bool:
-        """Whether a queue of this type takes all its keys."""
-        if kind == EXCHANGES:
-            return True
-        void = traits.void_on_quorum if kind == QUORUM else traits.void_on_classic
-        return not void & self.definition.keys()
-
-
-def policy_for(policies: Mapping[str, Policy], name: str, kind: str, traits: Traits) -> Mapping[str, Value]:
-    """The definition of the one policy that counts; empty when none does."""
-    about = [p for p in policies.values() if p.takes(name, kind) and p.has_effect(kind, traits)]
+def policy_for(
+    policies: Mapping[str, BrokerPolicy], name: str, kind: str, traits: Traits
+) -> Mapping[str, Value]:
+    """The definition of the one policy that counts; empty when none does. `kind`: a queue type, or
+    `exchange`."""
+    about = [policy for policy in policies.values() if policy.fits(name, kind, traits.version)]
     return max(about, key=lambda policy: policy.priority).definition if about else {}
 
 
-def check_policy(policy: Policy, traits: Traits) -> None:
+def check_policy(policy: BrokerPolicy, traits: Traits) -> None:
     """Raises UsageError for what a broker refuses, or the memory broker does not play."""
     try:
         re.compile(policy.pattern)

@@ -57,7 +57,8 @@ def rules_of(arguments: Mapping[str, Value], policy: Mapping[str, Value], traits
     quorum = kind == QUORUM
     native = quorum and traits.native_retry
     exchange = text("dead-letter-exchange")
-    overflow = text("overflow") or "drop-head"
+    # On a quorum queue the policy's holds, although it is no limit.
+    overflow = (policy.get("overflow") if quorum else None) or text("overflow") or "drop-head"
     if quorum and overflow == "reject-publish-dlx":
         overflow = "drop-head"  # taken without a word, and not done
     return Rules(
@@ -65,7 +66,7 @@ def rules_of(arguments: Mapping[str, Value], policy: Mapping[str, Value], traits
         expires_ms=lower("expires"),
         max_length=lower("max-length"),
         max_bytes=lower("max-length-bytes"),
-        overflow=overflow,
+        overflow=str(overflow),
         dead_letter_exchange=exchange,
         dead_letter_key=text("dead-letter-routing-key") if exchange is not None else None,
         # Without reject-publish the broker quietly goes back to at most once.

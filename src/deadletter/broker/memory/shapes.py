@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
-from deadletter.broker.memory.policies import EXCHANGES, Policy, check_policy, policy_for
+from deadletter.broker.memory.policies import EXCHANGE, check_policy, policy_for
 from deadletter.broker.memory.queues import House, MemoryQueue
 from deadletter.broker.memory.refusals import (
     check_queue,
@@ -19,6 +19,7 @@ from deadletter.broker.memory.refusals import (
 )
 from deadletter.broker.memory.routing import MATCHES, PREDECLARED, TYPES, Bound, Exchange
 from deadletter.broker.memory.rules import Rules, rules_of
+from deadletter.core.merging import BrokerPolicy
 from deadletter.core.table import Value
 from deadletter.errors import ChannelClosed, channel_closed, connection_closed
 
@@ -35,7 +36,7 @@ class Shapes:
         self.exchanges: dict[str, Exchange] = {
             name: Exchange(name=name, kind=kind) for name, kind in PREDECLARED.items()
         }
-        self.policies: dict[str, Policy] = {}
+        self.policies: dict[str, BrokerPolicy] = {}
 
     # -- queues ------------------------------------------------------------------------------------------
     def queue(self, name: str, user: object) -> MemoryQueue:
@@ -217,7 +218,7 @@ class Shapes:
             found.bindings.remove(bound)
 
     # -- policies ----------------------------------------------------------------------------------------
-    def set_policy(self, policy: Policy) -> None:
+    def set_policy(self, policy: BrokerPolicy) -> None:
         check_policy(policy, self._house.traits)
         self.policies[policy.name] = policy
         self._rule_all()
@@ -238,7 +239,7 @@ class Shapes:
         return rules_of(arguments, policy_for(self.policies, name, kind, traits), traits, kind)
 
     def _rule_exchange(self, exchange: Exchange) -> None:
-        policy = policy_for(self.policies, exchange.name, EXCHANGES, self._house.traits)
+        policy = policy_for(self.policies, exchange.name, EXCHANGE, self._house.traits)
         alternate = exchange.arguments.get("alternate-exchange", policy.get("alternate-exchange"))
         exchange.alternate = alternate if isinstance(alternate, str) else None
 

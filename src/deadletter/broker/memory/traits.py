@@ -59,9 +59,6 @@ class Traits:
     foreign_to_classic: frozenset[str]
     """Arguments that a classic queue refuses."""
     foreign_to_quorum: frozenset[str]
-    void_on_classic: frozenset[str]
-    """Keys that make a policy void for a classic queue."""
-    void_on_quorum: frozenset[str]
     checks_queue_mode: bool
     queue_versions: frozenset[int]
     no_master_locator: bool
@@ -70,7 +67,6 @@ class Traits:
 
 
 _STREAMS: Final = frozenset({"max-age", "stream-max-segment-size-bytes"})
-_CLUSTERS: Final = frozenset({"initial-cluster-size"})
 _QUORUM: Final = frozenset({"delivery-limit", "dead-letter-strategy"})
 _IN_MEMORY: Final = frozenset({"max-in-memory-length", "max-in-memory-bytes"})
 _CLASSIC: Final = frozenset({"queue-mode", "queue-master-locator"})
@@ -115,11 +111,6 @@ def traits_of(version: str) -> Traits:
             *(("x-consumer-timeout",) if newest else ()),
         ),
         foreign_to_quorum=_arguments(_STREAMS | _CLASSIC, "x-max-priority", "x-queue-version"),
-        void_on_classic=_STREAMS
-        | _CLUSTERS
-        | _QUORUM
-        | (_IN_MEMORY | {"target-group-size"} if four else {"queue-leader-locator"}),
-        void_on_quorum=_STREAMS | _CLUSTERS | _CLASSIC,
         checks_queue_mode=not newest,
         queue_versions=frozenset({2} if newest else {1, 2}),
         no_master_locator=newest,
