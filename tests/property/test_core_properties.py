@@ -23,7 +23,9 @@ from deadletter.core.backoff import (
 from deadletter.core.decide import Answer, Circumstances, Discard, Leave, Park, Retry, decide, questions
 from deadletter.core.explain import MAX_STEPS, explain
 from deadletter.core.glob import glob
+from deadletter.core.lenient import MAX_COUNT
 from deadletter.core.letter_view import view_letter
+from deadletter.core.names import is_ours
 from deadletter.core.origin import Ambiguous
 from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.topic import topic_matches
@@ -243,8 +245,16 @@ def test_deaths_never_raise_and_carrying_them_loses_no_count(headers: dict[str, 
     carried = d.carried(history)
     again = d.read_history({"deadletter-deaths": carried})
     assert d.carried(again) == carried
-    for by in (d.SumOfAll(), d.FirstEntry(), d.ByReason(reason="rejected"), d.ByQueue(queue="orders")):
+    for by in (d.SumOfAll(), d.ByReason(reason="rejected"), d.ByQueue(queue="orders")):
         assert d.count_deaths(history, headers, by) == d.count_deaths(again, {}, by)
+    # The death that decides is one since its last trip. Of carried ones, all older, the newest stands for it.
+    foreign = [death for death in again.all if not is_ours(death.queue)]
+    alike = [death.count for death in foreign if (death.queue, death.reason) == _pair(foreign[0])]
+    assert d.count_deaths(again, {}, d.FirstEntry()) == min(sum(alike), MAX_COUNT)
+
+
+def _pair(death: d.Death) -> tuple[str, str]:
+    return death.queue, death.reason
 
 
 @given(backoff=backoffs(), retries=retry_counts, attempt=st.integers(), dice=st.floats())

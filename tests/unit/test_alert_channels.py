@@ -98,7 +98,7 @@ class Running:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 -- what is waited for is the outside world
             await asyncio.sleep(0.005)
 
