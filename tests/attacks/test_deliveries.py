@@ -383,8 +383,8 @@ def test_a_lifted_limit_is_put_back(vhost: Vhost) -> None:
         assert "takes no policy that lifts a limit" in told.stderr
         assert dlq(vhost, "move", "target", "dlq", "--lift-limit").stdout.endswith("has no delivery limit\n")
         return
-    with start(vhost, "move", "dlq", "target", "--rate", "20/s", "--lift-limit") as moving:
-        until_moving(vhost, 3)
+    with start(vhost, "move", "dlq", "target", "--rate", "1/s", "--lift-limit") as moving:
+        until_moving(vhost, 1)
         lifted = policies(vhost)[lifting_policy_name("dlq")]
         assert lifted["definition"] == {
             "max-length": 5000, "overflow": "reject-publish", "delivery-limit": -1,
@@ -393,8 +393,12 @@ def test_a_lifted_limit_is_put_back(vhost: Vhost) -> None:
         again = dlq(vhost, "peek", "dlq", "--lift-limit")
         assert again.returncode == 1
         assert "another command has lifted" in again.stderr
+        moving.send_signal(signal.SIGINT)
         said, complained = moving.communicate(timeout=60)
-    assert moving.returncode == 0, said + complained
+    assert moving.returncode == 1, said + complained
+    assert policies(vhost).keys() == {"theirs"}
+    done = dlq(vhost, "move", "dlq", "target", "--lift-limit")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert policies(vhost).keys() == {"theirs"}
     none_is_missing(vhost, bodies)
 
