@@ -38,7 +38,7 @@ not come to rest before the consumer was cancelled, or it had none when the end 
 
 
 class Hand(Intake):
-    """Made with `take`. `start` as often as one likes, with a `retire` in between; `close` once."""
+    """Made with `take`. `begin` as often as one likes, with a `retire` in between; `close` once."""
 
     __slots__ = (
         "_asking",
@@ -47,13 +47,15 @@ class Hand(Intake):
         "_frozen",
         "_next_at",
         "_parted",
+        "_publishing",
         "_queue",
         "_tag",
         "_uncommitted",
     )
 
-    def __init__(self, channel: Channel, queue: str, prefetch: int) -> None:
+    def __init__(self, channel: Channel, queue: str, prefetch: int, publishing: Callable[[], bool]) -> None:
         super().__init__(channel, Window(prefetch, None))
+        self._publishing = publishing
         # What waits behind a retry goes in one word with it once that is confirmed, within milliseconds; acks
         # one by one cost the broker more than all the rest.
         self.receipts.patience = max(1, prefetch * 3 // 4)
@@ -74,13 +76,19 @@ class Hand(Intake):
 
     @classmethod
     async def take(
-        cls, connection: Connection, queue: str, *, prefetch: int, on_lost: Callable[[WireError], None]
+        cls,
+        connection: Connection,
+        queue: str,
+        *,
+        prefetch: int,
+        publishing: Callable[[], bool],
+        on_lost: Callable[[WireError], None],
     ) -> Hand:
-        """Make one ready; it takes nothing before `begin`."""
+        """Make one ready; it takes nothing before `begin`. `publishing`: whether something is under way."""
         channel = await connection.channel()
         channel.on_closed = on_lost
         await channel.qos(prefetch)
-        return cls(channel, queue, prefetch)
+        return cls(channel, queue, prefetch, publishing)
 
     async def begin(self, on_delivery: Callable[[Intake, Delivery], None]) -> None:
         """Take messages; after `part` no more."""
@@ -122,12 +130,13 @@ class Hand(Intake):
             return True  # it had nothing, so nothing can be forgotten
         until = asyncio.get_running_loop().time() + FULL_S
         while self.receipts.unacked < self.prefetch and self.channel.error is None:
-            # Every delivery that the queue made before it counted is here before its answer.
+            # Every delivery that the queue made before it counted is here before its answer. What we publish
+            # into it ourselves would come as well, and given back it would seem to have died alone.
             try:
                 ready = (await self.channel.declare_queue(self._queue, passive=True)).message_count
             except WireError:
                 return False  # the channel says why to whoever made it
-            if not ready:
+            if not ready and not self._publishing():
                 return True
             if asyncio.get_running_loop().time() >= until:
                 return False

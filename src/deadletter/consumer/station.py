@@ -92,6 +92,7 @@ class Station:
                 await link.connection("consume"),
                 self._plan.queue,
                 prefetch=self._plan.prefetch,
+                publishing=lambda: self._settler.flying,
                 on_lost=self._fail,
             )
             self._settler.intake = self._hand
