@@ -206,7 +206,7 @@ def test_a_supervised_consumer_is_resumed(vhost: Vhost) -> None:
             )
             for number in range(3):
                 await asyncio.to_thread(postbox.fill_one, vhost.url, "work", b"%d" % number)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while b"%d" % number not in got:  # noqa: ASYNC110 -- the consumer is another task
                         await asyncio.sleep(0.02)
                 plug.cut()

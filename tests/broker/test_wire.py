@@ -97,7 +97,7 @@ def test_a_consumer_whose_queue_is_deleted_is_told(vhost: Vhost) -> None:
         ended = asyncio.Event()
         await channel.consume("doomed", lambda _delivery: None, ended.set)
         await (await connection.channel()).delete_queue("doomed")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ended.wait()
         assert channel.error is None, "the channel lives on"
 
@@ -138,7 +138,7 @@ def test_a_consumer_gives_back_by_reject_and_nack(vhost: Vhost) -> None:
                 arrived.set()
 
         tag = await channel.consume("q", on_delivery, lambda: None)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await arrived.wait()
         await channel.cancel(tag)
         channel.reject(got[0].tag, requeue=True)
@@ -157,7 +157,7 @@ def test_an_operator_closes_the_connection(vhost: Vhost) -> None:
     async def work(connection: Connection) -> None:
         channel = await connection.channel()
         await asyncio.to_thread(vhost.broker.rabbitmqctl, "close_all_connections", "--global", "maintenance")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             error = await connection.closed
         assert isinstance(error, ConnectionForced)
         assert "maintenance" in str(error)

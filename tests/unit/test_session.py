@@ -549,7 +549,7 @@ async def test_the_patience_for_coming_back_begins_when_the_link_was_there() -> 
     supervised = asyncio.create_task(supervise([at(port)], work, persistence=persistence))
     await asyncio.sleep(1.3)
     async with serving(script, port=port):
-        assert await asyncio.wait_for(supervised, 5) == "done"
+        assert await asyncio.wait_for(supervised, 60) == "done"
 
 
 async def test_a_link_has_one_connection_per_purpose() -> None:

@@ -45,7 +45,7 @@ async def for_ever() -> None:
 
 
 async def soon(condition: asyncio.Event) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await condition.wait()
 
 
@@ -162,7 +162,7 @@ async def test_what_lies_in_the_socket_when_we_were_away_ourselves_is_not_acted_
         time.sleep(2.3)  # noqa: ASYNC251 -- the loop stands still: that is what is tested
 
     async with talking(script, heartbeat_s=1) as connection:
-        error = await asyncio.wait_for(connection.closed, 6)
+        error = await asyncio.wait_for(connection.closed, 60)
         assert isinstance(error, HeartbeatMissed)
         assert connection.blocked_reason is None
 
@@ -192,7 +192,7 @@ async def test_blocked_is_congestion_and_unblocked_its_end() -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         go_on.set()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 60)
         assert not connection.congested
         assert connection.blocked_reason is None
 
@@ -207,7 +207,7 @@ async def test_an_end_while_blocked_ends_the_waiting() -> None:
     async with talking(script) as connection:
         await congestion(connection)
         with pytest.raises(ConnectionLost):
-            await asyncio.wait_for(connection.ready(), 5)
+            await asyncio.wait_for(connection.ready(), 60)
 
 
 # -- closing ------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ async def test_a_channel_of_a_conversation_that_has_ended_is_refused_at_once() -
         peer.say(0, oracle.closing(10, 50, 320, b"CONNECTION_FORCED - shutdown"))
 
     async with talking(script) as connection:
-        await asyncio.wait_for(connection.closed, 5)
+        await asyncio.wait_for(connection.closed, 60)
         with pytest.raises(ConnectionForced):
             await asyncio.wait_for(connection.channel(), 1)
 
@@ -375,7 +375,7 @@ async def test_two_closes_that_cross_leave_the_number_usable() -> None:
         channel = await connection.channel()
         with suppress(PreconditionFailed):  # it may say so, or be content that the channel is closed
             await channel.close()
-        assert await asyncio.wait_for(connection.channel(), 5) is not channel
+        assert await asyncio.wait_for(connection.channel(), 60) is not channel
         assert not connection.closed.done()
 
 
@@ -702,7 +702,7 @@ async def test_a_question_given_up_does_not_give_its_answer_to_the_next() -> Non
         await asyncio.sleep(0)
         given_up.set()
         try:
-            answer = await asyncio.wait_for(following, 5)
+            answer = await asyncio.wait_for(following, 60)
         except ConnectionLost:
             return  # the conversation is ended rather than confused
         assert answer == replies.DeclareQueueOk("second", 2, 2)
@@ -756,7 +756,7 @@ async def test_a_channel_given_up_while_it_opens_does_not_break_the_next() -> No
         with pytest.raises(asyncio.CancelledError):
             await opening
         with suppress(ConnectionLost):  # ended rather than confused would do as well
-            channels = [await asyncio.wait_for(connection.channel(), 5) for _ in range(2)]
+            channels = [await asyncio.wait_for(connection.channel(), 60) for _ in range(2)]
             assert opened == {channel.number for channel in channels} == set(connection._channels)
 
 
@@ -864,7 +864,7 @@ async def test_words_out_of_place_end_the_conversation(words: bytes) -> None:
 
     async with talking(script) as connection:
         channel = await connection.channel()
-        error = await asyncio.wait_for(connection.closed, 5)
+        error = await asyncio.wait_for(connection.closed, 60)
         assert isinstance(error, FrameError)
         assert channel.error is error
         with pytest.raises(FrameError):
