@@ -131,8 +131,8 @@ def test_what_cannot_travel_as_it_is_goes_whole_inside_another_message(vhost: Vh
 @pytest.mark.parametrize(
     "unfit",
     [
-        Send(routing_key="order.\udce4"),
-        Send(routing_key="target", headers={"key": "order.\udce4"}),
+        Send(routing_key="order.\ud800"),
+        Send(routing_key="target", headers={"key": "order.\ud800"}),
         Send(routing_key="x" * 300),
         Send(routing_key="target", headers={"count": 2**70}),
     ],

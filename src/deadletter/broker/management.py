@@ -6,6 +6,7 @@ The default address is the AMQP host, port 15672, the same user; with TLS on the
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -159,13 +160,10 @@ async def management(
 ) -> AsyncIterator[Management]:
     """Talk to the management API of the broker at `address`. Raises ManagementRefused."""
     base, user, password = api_of(address, api)
-    verify = address.tls.verify if address.tls is not None else True
-    ca_file = address.tls.ca_file if address.tls is not None else None
-    async with httpx.AsyncClient(
-        auth=(user, password),
-        timeout=timeout_s,
-        verify=str(ca_file) if ca_file is not None and verify else verify,
-    ) as client:
+    verify: ssl.SSLContext | bool = address.tls.verify if address.tls is not None else True
+    if verify and address.tls is not None and address.tls.ca_file is not None:
+        verify = ssl.create_default_context(cafile=address.tls.ca_file)
+    async with httpx.AsyncClient(auth=(user, password), timeout=timeout_s, verify=verify) as client:
         yield Management(client, base, user, address.vhost, need)
 
 
