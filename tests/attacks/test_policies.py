@@ -302,11 +302,11 @@ async def test_ours_goes_above_a_user_policy(
     vhost: Vhost, tmp_path: Path, pattern: str, definition: dict[str, object]
 ) -> None:
     async with at_work(vhost, tmp_path, policy(retries=1)) as (app, one):
+        await app.consume("orders", never)  # else the policy might delete the application's queue too
         name = intrude(vhost, "policies", pattern, definition, 5_000)
         await until(lambda: vhost.get("policies", "deadletter")["priority"] > 5_000, one.said)
         await until(lambda: f"policy:{name}@" in one.log.read_text(), one.said)
         await asyncio.to_thread(one.until_ready)
-        await app.consume("orders", never)
         await app.publish("", "orders", letters(60))
         await until(lambda: postbox.depth(vhost.url, PARKED) == 60, one.said)
         assert set(app.seen.values()) == {2}

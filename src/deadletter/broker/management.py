@@ -110,7 +110,12 @@ class Management:
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
-            return await self._client.request(method, f"{self._base}/{path}", **options)
+            try:
+                return await self._client.request(method, f"{self._base}/{path}", **options)
+            except httpx.RemoteProtocolError:
+                # A connection that was kept was closed at the other end in this very moment. Whatever we ask
+                # may be asked twice.
+                return await self._client.request(method, f"{self._base}/{path}", **options)
         except httpx.HTTPError as error:
             raise self._strange(error) from error
 

@@ -85,6 +85,8 @@ class Staff:
         self._releasers: dict[str, Releaser] = {}
         self._safety = SAFE
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._ending: dict[str, asyncio.Task[Any]] = {}
+        """Those of lines that were told to stop: another of that queue begins when they have."""
         self._watched: dict[str, Watched] = {}
         self._fanouts: Fanouts = NO_FANOUTS
         self._policies: dict[Watch, tuple[Sequence[Row], Policies]] = {}
@@ -100,6 +102,7 @@ class Staff:
         """Another connection; `crew` runs the tasks on it."""
         self._link, self._crew, self._version = link, crew, version
         self._tasks.clear()
+        self._ending.clear()
         self._sorters.clear()
 
     def takes(self, queue: str) -> bool:
@@ -113,13 +116,16 @@ class Staff:
         for name in list(self._lines):
             if safety.anew or not (safety.releases if name in due else safety.takes):
                 self._lines.pop(name).stop()
+                if name in self._tasks:
+                    self._ending[name] = self._tasks.pop(name)
 
     def stop(self) -> list[asyncio.Task[Any]]:
         """Take no more; returns what is still at work. Held letters simply stay held."""
         everybody: list[Line | Sweeper] = [*self._lines.values(), *self.sweepers.values()]
         for one in everybody:
             one.stop()
-        return [task for name, task in self._tasks.items() if not name.startswith(HELD)]
+        working = [*self._tasks.items(), *self._ending.items()]
+        return [task for name, task in working if not name.startswith(HELD)]
 
     # -- what a look around found ------------------------------------------------------------------------
     def take_up(self, sight: Sight) -> None:
@@ -217,7 +223,8 @@ class Staff:
         if task is None or task.done():
             assert self._link is not None
             assert self._crew is not None
-            self._tasks[name] = self._crew.start(work(self._link))
+            earlier = self._ending.pop(name, None)
+            self._tasks[name] = self._crew.start(_in_turn(earlier, work, self._link))
 
     def _line(self, queue: str) -> Line:
         if queue not in self._lines:
@@ -344,3 +351,11 @@ class Staff:
     def numbered_ms(self) -> Sequence[int] | None:
         """The delays of numbered levels; None when no watch has them."""
         return next((watch.delays_ms for watch in self._watches if watch.layout == Shape.LEVELS), None)
+
+
+async def _in_turn(
+    earlier: asyncio.Task[Any] | None, work: Callable[[Link], Coroutine[Any, Any, None]], link: Link
+) -> None:
+    if earlier is not None:
+        await asyncio.wait({earlier})
+    await work(link)
