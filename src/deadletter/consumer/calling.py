@@ -38,7 +38,7 @@ class Call:
         self.function = function
         self._timeout_s = timeout_s
         self._most = most
-        self.is_async = is_async(function)
+        self.is_async: bool = is_async(function)
         self._threads: Threads | None = None
         self.abandoned: dict[str, asyncio.Future[Any]] = {}
         """By letter id: runs nobody waits for any more."""

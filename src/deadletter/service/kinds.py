@@ -23,13 +23,13 @@ class Known:
         self.choices: tuple[tuple[int, Send], ...] = ()
         """Delays to choose from by chance, each with its way."""
         self.verdict: Send | Drop | Leave | Retry | None = None
-        self.origin = view.origin.queue if view.origin else ""
-        self.group = group
-        self.reason = view.reason or ""
-        self.returned = isinstance(view.provenance, Returned)
-        self.attempt = lenient.count(view.headers.get(names.ATTEMPT)) or 0
+        self.origin: str = view.origin.queue if view.origin else ""
+        self.group: str = group
+        self.reason: str = view.reason or ""
+        self.returned: bool = isinstance(view.provenance, Returned)
+        self.attempt: int = lenient.count(view.headers.get(names.ATTEMPT)) or 0
         """As which it went home last."""
-        self.why = decision.why
+        self.why: str = decision.why
         self.home: str | None = None
         """Of a letter that several queues got: the one it goes on from."""
         self.copy: Copy | None = None

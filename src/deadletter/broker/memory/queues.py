@@ -76,7 +76,7 @@ class MemoryQueue:
         self.rules = rules
         self.refusing = False
         """A test wants every publish refused."""
-        self.subscribers = Subscribers(
+        self.subscribers: Subscribers = Subscribers(
             single_active=arguments.get("x-single-active-consumer") is True,
             by_priority=not self.quorum or house.traits.active_by_priority,
             overtaking=self.quorum and house.traits.active_by_priority,
