@@ -20,8 +20,8 @@ setup:
 demo: setup ## watch it work, on a private RabbitMQ
 	@$(BIN)/dlq demo
 
-test: setup postgres lint types imports ## everything, on the RabbitMQ that is installed (or gets installed)
-	$(PYTEST) $(ABREAST) -m "not slow" tests
+test: setup postgres lint types imports ## everything but the attacks, on the RabbitMQ that is installed (or gets installed)
+	$(PYTEST) $(ABREAST) -m "not slow" --ignore tests/attacks --ignore tests/seeds tests
 
 check: setup lint types imports ## the quick part: format, lint, types, imports, unit and property tests
 	$(PYTEST) -q -n 2 tests/unit tests/property tests/web
@@ -55,7 +55,7 @@ test-brokers: setup postgres brokers ## the broker suite on every version: make 
 attacks: setup postgres brokers ## what was tried to lose, multiply or strand a letter, on every version: make attacks VERSIONS=4.3
 	@for version in $(VERSIONS); do \
 		echo "== RabbitMQ $$version"; \
-		$(PYTEST) -q $(ABREAST) tests/attacks tests/seeds --broker $$version || exit 1; done
+		$(PYTEST) -q $(ABREAST) -m "$(MARK)" tests/attacks tests/seeds --broker $$version || exit 1; done
 
 chaos: setup postgres brokers ## five minutes of kill -9: the service, the broker, PostgreSQL; then every letter is counted
 	$(BIN)/python -m tests.chaos --minutes 5 --rate 500 --broker 3.10
