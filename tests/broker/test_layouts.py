@@ -367,7 +367,7 @@ def test_applying_twice_changes_nothing(office: Office, story: Story) -> None:
     before = shape()
     office.declare(planned)
     assert shape() == before
-    named = {name for name, _, _ in before[0]}  # type: ignore[attr-defined]  # a list of rows
+    named = {name for name, _ in before[0]}  # type: ignore[attr-defined]  # a list of rows
     assert named == set(planned.topology.queues)
 
 
