@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -69,18 +69,23 @@ def ways(vhost: Vhost) -> set[str]:
     return {x["name"] for x in vhost.list("exchanges") if x["name"].startswith("deadletter.return.")}
 
 
-async def until_tidy(keeper: Housekeeper, *, rounds: int = 60) -> Tidied:
-    """Rounds until one has nothing to do although figures had time to settle."""
-    total, idle = Tidied(), 0
-    for _ in range(rounds):
+def asked_keys(vhost: Vhost) -> set[str]:
+    return {b["routing_key"] for b in vhost.list("bindings") if b["source"] == ASKED}
+
+
+async def rounds(
+    keeper: Housekeeper, *, times: int = 240, until: Callable[[], bool] = lambda: False
+) -> Tidied:
+    """So many rounds, or until something is so; the broker's figures are seconds old, more under load."""
+    total = Tidied()
+    for _ in range(times):
         found = await keeper.round()
         total = Tidied(
             delays=total.delays + found.delays,
             ways=total.ways + found.ways,
             letters=total.letters + found.letters,
         )
-        idle = 0 if found else idle + 1
-        if idle == 6:
+        if await asyncio.to_thread(until):
             break
         await asyncio.sleep(0.5)
     return total
@@ -103,7 +108,7 @@ async def test_delays_that_handlers_asked_for_go_and_the_planned_ones_stay(vhost
         await consuming.until(lambda: all(tries[body] == 2 for body in bodies), "the second tries")
         assert len(await asyncio.to_thread(delays, vhost)) == 60
         async with keeping(vhost) as keeper:
-            total = await until_tidy(keeper)
+            total = await rounds(keeper, until=lambda: not delays(vhost))
         assert (total.delays, total.letters) == (60, 0)
         assert await asyncio.to_thread(delays, vhost) == set()
         planned = {q["name"] for q in await asyncio.to_thread(vhost.list, "queues")}
@@ -138,12 +143,12 @@ async def test_a_housekeeper_in_a_hurry_against_handlers_that_ask(vhost: Vhost) 
 
         keeps = asyncio.create_task(hurry())
         for start in (0, 50, 100):
-            some, rounds = bodies[start : start + 50], len(gone)
+            some, before = bodies[start : start + 50], len(gone)
             await consuming.post(vhost, *some)
             done = partial(_had, tries, some, 7)
             await consuming.until(done, "every letter", 200)
             # Whatever they used is unused now.
-            await consuming.until(partial(_deleted, gone, since=rounds), "a deletion")
+            await consuming.until(partial(_deleted, gone, since=before), "a deletion")
         await asyncio.sleep(0.5)
         over.set()
         await keeps
@@ -204,7 +209,7 @@ async def test_a_letter_that_waits_keeps_its_delay(vhost: Vhost) -> None:
         await asyncio.to_thread(
             postbox.wait_for, lambda: (vhost.get("queues", held.name) or {}).get("messages_ready") == 0, "due"
         )
-        assert await until_tidy(keeper, rounds=12) == Tidied()
+        assert await rounds(keeper, times=12) == Tidied()
         assert await asyncio.to_thread(delays, vhost) == {held.name, waiting.name}
 
 
@@ -215,16 +220,13 @@ async def test_a_closed_delay_takes_nothing_and_is_opened_again(vhost: Vhost) ->
         await open_delay(link, queue)
         async with keeping(vhost, closed_s=3600.0, after_s=3600.0) as keeper:
             keeper._after_s = 0.0
-            for _ in range(6):
-                await keeper.round()
-                await asyncio.sleep(0.5)
-        keys = {b["routing_key"] for b in vhost.list("bindings") if b["source"] == ASKED}
-        assert keys == {closing_key(queue.name)}
+            await rounds(keeper, until=lambda: asked_keys(vhost) == {closing_key(queue.name)})
+        assert await asyncio.to_thread(asked_keys, vhost) == {closing_key(queue.name)}
         assert await publish_asked(link, queue.name) == "returned"
         await open_delay(link, queue)
         assert await publish_asked(link, queue.name) == "confirmed"
         async with keeping(vhost) as keeper:
-            assert (await until_tidy(keeper, rounds=10)).delays == 0
+            assert (await rounds(keeper, times=10)).delays == 0
         assert await asyncio.to_thread(delays, vhost) == {queue.name}
 
 
@@ -262,7 +264,7 @@ async def test_ways_back_to_queues_that_went_go_and_come_again(vhost: Vhost) -> 
         assert len(ways(vhost)) == 30
         for queue in queues[:20]:
             await application.channel.delete_queue(queue)
-        total = await until_tidy(keeper)
+        total = await rounds(keeper, until=lambda: len(ways(vhost)) == 10)
         assert total.ways == 20
         assert len(ways(vhost)) == 10
         # A letter for a queue that went finds no way, and makes none.

@@ -150,8 +150,9 @@ class Housekeeper:
                 for queue, lease in leases:
                     if lease is not None and queue in closed and queue not in opened:
                         with suppress(ChannelClosed):  # somebody deleted it, or it is not ours to delete
-                            lost += await self._delete_empty(queue)
-                            gone += 1
+                            went = await self._delete_empty(queue)
+                            if went is not None:
+                                gone, lost = gone + 1, lost + went
         finally:
             with suppress(WireError):
                 for _, lease in leases:
@@ -159,12 +160,13 @@ class Housekeeper:
                         await lease.release()
         return gone, lost
 
-    async def _delete_empty(self, queue: str) -> int:
+    async def _delete_empty(self, queue: str) -> int | None:
+        """How many letters went with it (one may come between two commands); None: the queue stays."""
         channel = await self._connection.channel()
         try:
             found = await channel.declare_queue(queue, passive=True)
             if found.message_count or found.consumer_count:
-                return 0
+                return None
             return await channel.delete_queue(queue)
         finally:
             with suppress(WireError):
