@@ -32,7 +32,7 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.message import Message, View, encode
+from deadletter.core.letter.message import Message, View, encode
 from deadletter.errors import DeadletterError
 
 COUNT: Final = 100_000

@@ -37,7 +37,7 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.core.layouts.naming import level_name
-from deadletter.core.message import Message, View, encode
+from deadletter.core.letter.message import Message, View, encode
 from deadletter.errors import DeadletterError
 
 OURS: Final = "ours"

@@ -19,8 +19,8 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core import names
-from deadletter.core.message import Message, View, encode, view
+from deadletter.core.letter import names
+from deadletter.core.letter.message import Message, View, encode, view
 
 QueueType = Literal["classic", "quorum"]
 

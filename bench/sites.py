@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bench.errors import BenchError
-from deadletter.broker import probe
-from deadletter.broker.private import private_broker
-from deadletter.broker.versions import default_api
+from deadletter.testing.node import probe
+from deadletter.testing.node.private import private_broker
+from deadletter.testing.node.releases import default_api
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from bench.management import Vhost
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.handshake import connect
-from deadletter.core.message import Message, View, encode
+from deadletter.core.letter.message import Message, View, encode
 
 ORIGIN: Final = "bench.origin"
 DLQ: Final = "bench.origin.dlq"

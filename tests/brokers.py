@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from deadletter.broker.private import PrivateBroker
+from deadletter.testing.node.private import PrivateBroker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

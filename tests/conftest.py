@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.brokers import Vhost, fresh_vhost
 
-from deadletter.broker.private import PrivateBroker, private_broker
+from deadletter.testing.node.private import PrivateBroker, private_broker
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

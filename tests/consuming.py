@@ -19,11 +19,11 @@ from tests.brokers import Vhost
 
 from deadletter import Consumer
 from deadletter.amqp.address import Address, parse_addresses
-from deadletter.broker.plug import Plug
-from deadletter.broker.private import PrivateBroker
-from deadletter.consumer.desk import LayoutName
 from deadletter.consumer.events import Event, Handled, Lost
-from deadletter.core import names
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.letter import names
+from deadletter.testing.cuttable_line import Plug
+from deadletter.testing.node.private import PrivateBroker
 
 ASIDE = {
     "return": names.PARKED,

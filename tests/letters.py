@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import message
-from deadletter.core.message import Message, View
-from deadletter.core.table import Value
+from deadletter.core.letter import message
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message, View
 
 
 def letter(body: bytes, **properties: object) -> Message:

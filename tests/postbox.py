@@ -14,8 +14,8 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.broker.courier import Terms
-from deadletter.core.message import Message
+from deadletter.core.letter.message import Message
+from deadletter.move.courier import Terms
 
 _T = TypeVar("_T")
 

@@ -31,8 +31,8 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.message import Message
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message
 
 
 def free_port() -> int:

@@ -17,15 +17,15 @@ from prometheus_client import CollectorRegistry
 
 import deadletter
 from deadletter import errors
-from deadletter.cli.exits import exit_for
 from deadletter.cli.main import app as command
-from deadletter.config.keys import keys
-from deadletter.core import names
+from deadletter.cli.terminal.exits import exit_for
+from deadletter.config.tables.keys import keys
 from deadletter.core.layouts import naming
-from deadletter.core.rules import RULES
-from deadletter.desk.app import create_app
+from deadletter.core.letter import names
+from deadletter.desk.http_app import create_app
 from deadletter.desk.view import Status
-from deadletter.service.metrics import METRICS
+from deadletter.doctor.rules import RULES
+from deadletter.service.telling.service_metrics import METRICS
 
 
 def surface() -> str:
@@ -91,7 +91,8 @@ def metrics() -> Iterator[str]:
         yield f"{metric.name} {metric.type} {' '.join(metric.labels)}"
     registry = CollectorRegistry()
     deadletter.ConsumerMetrics(registry)
-    for collector in {id(c): c for c in registry._names_to_collectors.values()}.values():
+    collectors: dict[int, Any] = {id(c): c for c in registry._names_to_collectors.values()}
+    for collector in collectors.values():  # of one metric each; that they have labels they do not tell
         told = next(iter(collector.collect()))
         yield f"{told.name} {told.type} {' '.join(collector._labelnames)}"
 

@@ -6,8 +6,8 @@ import uvloop
 
 from bench.job import Job
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker import courier
-from deadletter.broker.courier import Send, Tally, Terms
+from deadletter.move import courier
+from deadletter.move.courier import Send, Tally, Terms
 
 
 def move(job: Job) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from deadletter.consumer.backoffs import fixed as fixed
     from deadletter.consumer.backoffs import linear as linear
     from deadletter.consumer.backoffs import own as own
+    from deadletter.consumer.consumer_metrics import ConsumerMetrics as ConsumerMetrics
     from deadletter.consumer.events import Event as Event
     from deadletter.consumer.events import Fate as Fate
     from deadletter.consumer.events import Handled as Handled
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from deadletter.consumer.idempotency import Transaction as Transaction
     from deadletter.consumer.log_events import log_events as log_events
     from deadletter.consumer.message import Message as Message
-    from deadletter.consumer.metrics import ConsumerMetrics as ConsumerMetrics
     from deadletter.consumer.outcomes import BatchFailed as BatchFailed
     from deadletter.consumer.outcomes import Discard as Discard
     from deadletter.consumer.outcomes import HandlerTimeout as HandlerTimeout
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "BatchFailed": "outcomes",
     "Consumer": "app",
-    "ConsumerMetrics": "metrics",
+    "ConsumerMetrics": "consumer_metrics",
     "DepthAlert": "app",
     "Discard": "outcomes",
     "Event": "events",

@@ -27,7 +27,7 @@ import deadletter.adapters.pika as with_pika
 from deadletter.adapters.faststream import with_retries
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.events import Event
-from deadletter.core import names
+from deadletter.core.letter import names
 from deadletter.errors import UsageError
 
 RETRY = "orders__retry.1"

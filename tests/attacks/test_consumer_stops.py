@@ -24,8 +24,8 @@ from tests.brokers import Vhost
 from tests.consuming import until
 
 from deadletter import Consumer
-from deadletter.consumer import gate
 from deadletter.consumer.events import Event, Paused
+from deadletter.consumer.queues import health_wait
 
 WORKING = """
 import asyncio, os, sys
@@ -162,7 +162,7 @@ async def test_a_health_check_that_flaps_makes_nothing_twice(
         if handled.total() % 800 == 0:
             noes = 3
 
-    monkeypatch.setattr(gate.Gate.__init__, "__kwdefaults__", {"every_s": 0.01, "pause_s": 0.01})
+    monkeypatch.setattr(health_wait.Gate.__init__, "__kwdefaults__", {"every_s": 0.01, "pause_s": 0.01})
     async with consuming.serving(app):
         await until(lambda: len(handled) == len(bodies), "all of them")
     assert [body for body, count in handled.items() if count > 1] == []

@@ -18,9 +18,9 @@ from tests.commanding import command
 from tests.letters import headers_of, letter, letters
 from tests.serving import Application, Served
 
-from deadletter.core import message, names
-from deadletter.core.message import Message, View
-from deadletter.core.table import Value
+from deadletter.core.letter import message, names
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message, View
 from deadletter.errors import NotFound
 
 LONG_S = 240.0

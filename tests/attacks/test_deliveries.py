@@ -26,25 +26,25 @@ from tests.commanding import command
 from tests.serving import Served
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.courier import Bounds, Courier, Leave, Tally
-from deadletter.core import looking, names
 from deadletter.core.layouts.naming import lifting_policy_name
-from deadletter.core.message import Message, View, encode
-from deadletter.core.wrapping import unwrap
+from deadletter.core.letter import look_cost, names
+from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.wrapping import unwrap
+from deadletter.move.courier import Bounds, Courier, Leave, Tally
 
-LIMIT = looking.DEFAULT_LIMIT
+LIMIT = look_cost.DEFAULT_LIMIT
 
 
 def limited(vhost: Vhost) -> dict[str, object]:
     """RabbitMQ 3.x has no limit by default: there somebody set the one that 4.x has."""
-    return {"x_delivery_limit": LIMIT} if looking.version_of(vhost.broker.version) < (4, 0) else {}
+    return {"x_delivery_limit": LIMIT} if look_cost.version_of(vhost.broker.version) < (4, 0) else {}
 
 
 def doomed(vhost: Vhost, number: int, queue: str = "dlq") -> list[bytes]:
     """Letters of which a crash destroys each; on 4.3 any return does: they died of the limit."""
     bodies = [b"%d" % n for n in range(number)]
     postbox.declare(vhost.url, queue, kind="quorum", **limited(vhost))
-    if looking.version_of(vhost.broker.version) >= (4, 3):
+    if look_cost.version_of(vhost.broker.version) >= (4, 3):
         towards = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": queue}
         postbox.declare(vhost.url, "work", kind="quorum", **towards)
         postbox.fill(vhost.url, "work", bodies, dead=False)
@@ -112,7 +112,7 @@ def start(vhost: Vhost, *arguments: str, api: bool = True) -> subprocess.Popen[s
 
 
 def knows_without_asking(vhost: Vhost) -> bool:
-    return looking.version_of(vhost.broker.version) >= (4, 0)
+    return look_cost.version_of(vhost.broker.version) >= (4, 0)
 
 
 ASKED = pytest.mark.parametrize("api", [True, False], ids=["asked", "not asked"])
@@ -267,7 +267,7 @@ def test_a_letter_that_fits_into_no_frame(vhost: Vhost) -> None:
         assert json.loads(told.stdout)["renewed"] == 0
         if told.returncode:
             assert "frame" in next(iter(json.loads(told.stdout)["parked"]))
-    costs = looking.version_of(vhost.broker.version) < (4, 3)
+    costs = look_cost.version_of(vhost.broker.version) < (4, 3)
     assert codes.count(1) == (1 if costs else 0), "it is put aside once, and that is said once"
     none_is_missing(vhost, [b"poison"], "dlq", names.PARKED)
 
@@ -289,7 +289,7 @@ def test_what_is_left_again_and_again(vhost: Vhost) -> None:
         assert tally.left == 150
         renewed += tally.renewed
         settle(vhost, 150)
-    assert (renewed > 0) == (looking.look_cost(vhost.broker.version) is looking.LookCost.A_DELIVERY)
+    assert (renewed > 0) == (look_cost.look_cost(vhost.broker.version) is look_cost.LookCost.A_DELIVERY)
     none_is_missing(vhost, bodies)
 
 

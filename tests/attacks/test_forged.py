@@ -16,9 +16,9 @@ from tests.letters import headers_of, letter, letters
 from tests.serving import Application, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import names
-from deadletter.core.message import Message
-from deadletter.core.table import Value
+from deadletter.core.letter import names
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message
 
 KINDS = ("classic", "quorum")
 PATIENCE_S = 180.0

@@ -18,9 +18,9 @@ from tests.letters import headers_of, letter, letters
 from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import message, names
 from deadletter.core.layouts.naming import held_name
-from deadletter.core.message import View
+from deadletter.core.letter import message, names
+from deadletter.core.letter.message import View
 from deadletter.errors import NotFound
 
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'

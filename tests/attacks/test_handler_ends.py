@@ -21,12 +21,13 @@ from tests import postbox
 from tests.brokers import Vhost
 
 from deadletter import Consumer, MemoryIds, fixed, park
-from deadletter.broker.memory import MemoryBroker
-from deadletter.consumer import calling, workers
 from deadletter.consumer.events import Event, Handled, Lost, Paused, Stopping
+from deadletter.consumer.handlers import calling
 from deadletter.consumer.outcomes import HandlerCancelled
-from deadletter.core import names
-from deadletter.core.message import view
+from deadletter.consumer.queues import workers
+from deadletter.core.letter import names
+from deadletter.core.letter.message import view
+from deadletter.testing.memory import MemoryBroker
 
 
 class OwnEnd(BaseException):

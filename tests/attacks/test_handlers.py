@@ -21,10 +21,10 @@ from tests import consuming, postbox
 from tests.brokers import Vhost
 
 from deadletter import Consumer, HandlerTimeout, Message, fixed
-from deadletter.broker.memory import MemoryBroker
-from deadletter.core import names
-from deadletter.core.message import view
+from deadletter.core.letter import names
+from deadletter.core.letter.message import view
 from deadletter.errors import UsageError
+from deadletter.testing.memory import MemoryBroker
 
 Work = Callable[[Any], Awaitable[None]]
 Make = Callable[[Work], Callable[..., Any]]

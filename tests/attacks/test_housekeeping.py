@@ -23,17 +23,17 @@ from deadletter import Consumer, RetryLater, fixed
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.handshake import connect
 from deadletter.broker import housekeeping
-from deadletter.broker.asked import closing_key, open_delay
+from deadletter.broker.asked_delays import closing_key, open_delay
 from deadletter.broker.housekeeping import Housekeeper, Tidied
 from deadletter.broker.management import management
+from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
-from deadletter.broker.ways import WaysBack
 from deadletter.config.settings import ServeSettings
 from deadletter.core.layouts.naming import ASKED, asked_name
-from deadletter.core.layouts.serving import level
-from deadletter.service import events
-from deadletter.service.events import Event, LeaseChanged
-from deadletter.service.tidying import tidy
+from deadletter.core.layouts.service import level
+from deadletter.service.own_topology.tidying import tidy
+from deadletter.service.telling import service_events
+from deadletter.service.telling.service_events import Event, LeaseChanged
 
 
 @pytest.fixture(autouse=True)
@@ -281,7 +281,7 @@ async def test_a_way_is_forgotten_before_it_may_be_deleted(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue went and came back between two looks: what is known of the way is false, and not for long."""
-    monkeypatch.setattr("deadletter.broker.ways.HOME_S", 0.3)
+    monkeypatch.setattr("deadletter.broker.return_exchanges.HOME_S", 0.3)
     async with Application(vhost.url) as application, linked(vhost) as link:
         finder = WaysBack(_nothing, lambda *_: None)
         finder.renew(link)
@@ -313,7 +313,9 @@ async def test_a_service_tells_what_went(vhost: Vhost) -> None:
         await channel.declare_exchange("deadletter.return.gone", "fanout")
         working = asyncio.create_task(tidy(link, asked, soon, heard.append))
         await consuming.until(
-            lambda: sum(told.delays + told.ways for told in heard if isinstance(told, events.Tidied)) == 2,
+            lambda: (
+                sum(told.delays + told.ways for told in heard if isinstance(told, service_events.Tidied)) == 2
+            ),
             "the news",
         )
         working.cancel()

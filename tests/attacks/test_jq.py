@@ -16,7 +16,7 @@ from tests.brokers import Vhost
 from tests.letters import letter
 from tests.serving import Application, served
 
-from deadletter.core import names
+from deadletter.core.letter import names
 
 HUNGRY = 'reduce range(60) as $n (\\"x\\"; . + .) | length > 0'
 ENDLESS = "def f: f; f"

@@ -28,14 +28,14 @@ from tests.commanding import command
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
-from deadletter.broker.courier import Terms
 from deadletter.broker.lease import Lease
-from deadletter.broker.removal import delete_empty
-from deadletter.core.migration import copies_name, waiting_name
-from deadletter.core.table import Value
-from deadletter.core.topology import Queue
-from deadletter.service import swap
-from deadletter.service.migrate import Migrated, NotMigrated, Result, migrate
+from deadletter.broker.queue_removal import delete_empty
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.migration import copies_name, waiting_name
+from deadletter.core.topology.vhost import Queue
+from deadletter.move.courier import Terms
+from deadletter.operations.migrating import swap
+from deadletter.operations.migrating.migrate import Migrated, NotMigrated, Result, migrate
 
 SETTLE_S = 2.0
 """The brokers of these tests tell their figures every second."""
@@ -213,10 +213,10 @@ sys.path.insert(0, {root!r})
 from tests.attacks.test_migrations import SETTLE_S, planned
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
-from deadletter.broker.courier import Terms
+from deadletter.move.courier import Terms
 from deadletter.broker.management import Management
 from deadletter.service import swap
-from deadletter.service.migrate import migrate
+from deadletter.operations.migrating.migrate import migrate
 
 swap.SETTLE_S = SETTLE_S
 left = {after}

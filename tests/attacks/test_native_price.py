@@ -16,10 +16,10 @@ from tests.consuming import on_this_broker, through, until
 
 from deadletter import Consumer, Message, linear
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.plug import Plug
-from deadletter.broker.private import PrivateBroker
 from deadletter.consumer.events import Fate, Ready
-from deadletter.core import names
+from deadletter.core.letter import names
+from deadletter.testing.cuttable_line import Plug
+from deadletter.testing.node.private import PrivateBroker
 
 CUTS = 5
 BODIES = [b"%d" % n for n in range(60)]

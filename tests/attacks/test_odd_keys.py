@@ -21,12 +21,12 @@ from tests.serving import Application, served
 
 from deadletter import Message as LibraryMessage
 from deadletter import fixed
-from deadletter.consumer.desk import LayoutName
-from deadletter.core import message, names
-from deadletter.core.envelope import Address
-from deadletter.core.message import Message
-from deadletter.core.octets import as_text
-from deadletter.core.wrapping import CONTENT_TYPE, wrap
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.letter import message, names
+from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.key_bytes import as_text
+from deadletter.core.letter.message import Message
+from deadletter.core.letter.wrapping import CONTENT_TYPE, wrap
 
 ODD = b"k\xff\xfe.\xe9t\xe9"
 KEY = as_text(ODD)

@@ -16,7 +16,7 @@ from tests import postbox
 from tests.brokers import Vhost
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.courier import Courier, Leave, Letter, Send, Tally, Terms, Verdict
+from deadletter.move.courier import Courier, Leave, Letter, Send, Tally, Terms, Verdict
 
 COUNT = 1500
 STOPS = 12

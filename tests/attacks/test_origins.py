@@ -18,7 +18,7 @@ from tests.letters import headers_of, letters
 from tests.serving import Application, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import names
+from deadletter.core.letter import names
 
 KINDS = ("classic", "quorum")
 PATIENCE_S = 180.0

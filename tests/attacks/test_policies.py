@@ -26,10 +26,10 @@ from tests.brokers import Vhost, call
 from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.broker.private import private_broker
-from deadletter.core import message
-from deadletter.core.looking import version_of
-from deadletter.core.message import Message, View
+from deadletter.core.letter import message
+from deadletter.core.letter.look_cost import version_of
+from deadletter.core.letter.message import Message, View
+from deadletter.testing.node.private import private_broker
 
 PARKED = "deadletter.parked"
 GUARDS = "[guards.breaker]\nenabled = false\n"

@@ -16,12 +16,12 @@ from tests import postbox
 from tests.brokers import Vhost, call
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker import refusals
-from deadletter.broker.courier import Letter, Send, Verdict
-from deadletter.broker.judge import Judging
 from deadletter.broker.session import Link, supervise
-from deadletter.service.events import Event
-from deadletter.service.line import Line
+from deadletter.move import refused_letters
+from deadletter.move.courier import Letter, Send, Verdict
+from deadletter.move.decision_runner import Judging
+from deadletter.service.queue_loop import Line
+from deadletter.service.telling.service_events import Event
 
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 NO_PUBLISHING = {**EVERYTHING, "write": "^nothing$"}
@@ -43,7 +43,7 @@ async def when(condition: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_a_right_that_was_away_for_a_while(vhost: Vhost, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "PAUSE_S", 1.0)
+    monkeypatch.setattr(refused_letters, "PAUSE_S", 1.0)
     postbox.declare(vhost.url, "dlq", "target", kind=kind)
     user = f"u{vhost.name[-8:]}"
     call(vhost.broker, "PUT", "users", user, content={"password": "s", "tags": ""})
@@ -80,7 +80,7 @@ def test_a_right_that_was_away_for_a_while(vhost: Vhost, kind: str, monkeypatch:
 
 def test_one_that_is_never_accepted_is_tried_seldom(vhost: Vhost, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exchange that is not there: each try closes the channel. The others go on."""
-    monkeypatch.setattr(refusals, "PAUSE_S", 0.5)
+    monkeypatch.setattr(refused_letters, "PAUSE_S", 0.5)
     postbox.declare(vhost.url, "dlq", "target", kind="quorum")
     go, nowhere = Send(routing_key="target"), Send(exchange="not there", routing_key="x")
     tries = 0

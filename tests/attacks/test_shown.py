@@ -23,10 +23,10 @@ from tests import postbox
 from tests.brokers import Vhost
 from tests.commanding import command
 
-from deadletter.cli import screen
-from deadletter.cli.screen import MoveScreen
-from deadletter.core import shown
-from deadletter.service.log_lines import as_json, as_text
+from deadletter.cli.terminal import screen
+from deadletter.cli.terminal.screen import MoveScreen
+from deadletter.core.text import safe_text
+from deadletter.service.telling.log_lines import as_json, as_text
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
 RED = "\x1b[31m"
@@ -180,13 +180,13 @@ def test_everything_that_is_no_visible_character_has_a_stand_in() -> None:
         or number in (0xAD, 0x61C, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2060, 0xFEFF, 0xE0001, 0xE0041)
     ]
     for char in hidden:
-        stood_in = shown.line(f"a{char}b")
+        stood_in = safe_text.line(f"a{char}b")
         assert stood_in.isascii()
         assert stood_in.isprintable()
-    assert shown.line("Größe 注文 ∞ é́") == "Größe 注文 ∞ é́"
-    assert shown.block("one\n\ttwo\x1b") == "one\n\ttwo\\x1b"
-    assert shown.line("\udcff") == "\\xff"
-    assert shown.line("x" * 10, 5) == "xxxx…"
+    assert safe_text.line("Größe 注文 ∞ é́") == "Größe 注文 ∞ é́"
+    assert safe_text.block("one\n\ttwo\x1b") == "one\n\ttwo\\x1b"
+    assert safe_text.line("\udcff") == "\\xff"
+    assert safe_text.line("x" * 10, 5) == "xxxx…"
 
 
 # -- what cannot be looked at -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.letters import letters
 from tests.serving import Application, Served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.broker.private import PrivateBroker
+from deadletter.testing.node.private import PrivateBroker
 
 GRACE_S = 4
 SLACK_S = 40

@@ -17,7 +17,7 @@ from tests.consuming import ASIDE, consumer, post, serving, until
 from tests.serving import served
 
 from deadletter import Message, fixed
-from deadletter.consumer.desk import LayoutName
+from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.errors import ServiceRefused
 
 RETRY = {"x_dead_letter_exchange": "orders__retry_dlx"}

@@ -24,17 +24,17 @@ from tests.postbox import depth, drain, fill, wait_for
 import deadletter.adapters.aio_pika as with_aio_pika
 import deadletter.adapters.pika as with_pika
 from deadletter.adapters.faststream import with_retries
-from deadletter.adapters.judging import Judge, Parcel
+from deadletter.adapters.framework_letters import letter_of
 from deadletter.adapters.packing import Packed, pack
-from deadletter.adapters.reading import letter_of
+from deadletter.adapters.rulings import Judge, Parcel
 from deadletter.adapters.terms import LayoutName, agree
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.events import Event, Fate, Handled
 from deadletter.consumer.outcomes import RetryLater, retry
-from deadletter.core.letter import Letter
-from deadletter.core.message import View, view
-from deadletter.core.table import Value
-from deadletter.core.wrapping import unwrap
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import View, view
+from deadletter.core.letter.wrapping import unwrap
 from deadletter.errors import UsageError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -22,10 +22,10 @@ import deadletter.adapters.aio_pika as with_aio_pika
 import deadletter.adapters.pika as with_pika
 from deadletter.adapters.faststream import with_retries
 from deadletter.adapters.terms import LayoutName, Wishes
-from deadletter.broker.private import PrivateBroker
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.outcomes import Park
 from deadletter.errors import ServiceRefused, UsageError
+from deadletter.testing.node.private import PrivateBroker
 
 QUEUE = "shop.orders"
 ASIDE = {

@@ -16,12 +16,20 @@ from tests.brokers import Vhost, call
 from tests.commanding import command
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.core import looking, names
-from deadletter.core.capture import mapping
-from deadletter.core.deaths import ByQueue, ByReason, CountBy, FirstEntry, NamedHeader, OwnAttempt, SumOfAll
-from deadletter.core.looking import LookCost
+from deadletter.core.deciding.deaths import (
+    ByQueue,
+    ByReason,
+    CountBy,
+    FirstEntry,
+    NamedHeader,
+    OwnAttempt,
+    SumOfAll,
+)
+from deadletter.core.letter import look_cost, names
+from deadletter.core.letter.look_cost import LookCost
+from deadletter.core.topology.queue_patterns import mapping
 from deadletter.errors import ManagementRefused, QueueMissing, UsageError
-from deadletter.service.check import QueueReport, Report, Wish, check
+from deadletter.operations.checking import QueueReport, Report, Wish, check
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
@@ -89,7 +97,7 @@ def test_a_pattern_and_its_targets(vhost: Vhost) -> None:
     assert postbox.depth(vhost.url, "other") == 2
     assert vhost.get("queues", "dead.orders")["type"] == "quorum"
     assert vhost.get("queues", "dead.orders")["durable"]
-    if looking.limits_deliveries(vhost.broker.version):
+    if look_cost.limits_deliveries(vhost.broker.version):
         assert vhost.get("queues", "dead.orders")["arguments"]["x-delivery-limit"] == -1
 
 
@@ -283,7 +291,7 @@ def test_thirty_looks_destroy_nothing(vhost: Vhost) -> None:
     postbox.declare(vhost.url, "dlq", kind="quorum")
     bodies = [b"%d" % n for n in range(100)]
     postbox.fill(vhost.url, "dlq", bodies, headers={"x-retry-count": 1})
-    cost = looking.look_cost(vhost.broker.version)
+    cost = look_cost.look_cost(vhost.broker.version)
     renewed, notes = 0, ""
     for _ in range(30):
         report = one(vhost, wish("dlq", "dead"))

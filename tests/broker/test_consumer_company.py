@@ -22,8 +22,8 @@ from tests.consuming import (
 from tests.serving import served
 
 from deadletter import Consumer, Message, fixed
-from deadletter.consumer.desk import LayoutName
-from deadletter.core import names
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.letter import names
 
 
 async def test_a_letter_between_the_library_and_the_service(vhost: Vhost, tmp_path: Path) -> None:

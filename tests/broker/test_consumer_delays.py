@@ -23,8 +23,8 @@ from tests.consuming import (
 )
 
 from deadletter import Message, RetryLater, fixed
-from deadletter.broker.private import PrivateBroker
-from deadletter.consumer.desk import LayoutName
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.testing.node.private import PrivateBroker
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ from tests.consuming import (
 )
 
 from deadletter import Consumer, Message, Park, fixed
-from deadletter.broker.private import PrivateBroker
-from deadletter.consumer.desk import LayoutName
-from deadletter.core import names
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.letter import names
+from deadletter.testing.node.private import PrivateBroker
 
 
 @pytest.fixture

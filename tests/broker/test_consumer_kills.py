@@ -20,9 +20,9 @@ from tests import postbox
 from tests.brokers import Vhost
 from tests.consuming import ASIDE, declare_orders, on_this_broker
 
-from deadletter.broker.private import PrivateBroker
-from deadletter.consumer.desk import LayoutName
-from deadletter.core import names
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.letter import names
+from deadletter.testing.node.private import PrivateBroker
 
 DEADLY = """
 import asyncio, os, signal, sys

@@ -19,7 +19,7 @@ from deadletter.consumer.events import Event, Fate, Handled, Paused, Resumed
 from deadletter.consumer.idempotency import MemoryIds
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import BatchFailed, RetryLater, park
-from deadletter.core import names
+from deadletter.core.letter import names
 
 
 @asynccontextmanager

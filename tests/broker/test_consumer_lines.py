@@ -36,10 +36,10 @@ from tests.consuming import (
 
 from deadletter import Message, Park, fixed
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.plug import Plug
-from deadletter.broker.private import PrivateBroker
-from deadletter.consumer.desk import LayoutName
-from deadletter.core import names
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.letter import names
+from deadletter.testing.cuttable_line import Plug
+from deadletter.testing.node.private import PrivateBroker
 
 each_suspecting = pytest.mark.parametrize("layout", ["return", "ladder", "loop", "external"], indirect=True)
 """In `native` a delivery is a retry, and the broker ends them."""

@@ -37,11 +37,11 @@ from tests.consuming import (
 )
 
 from deadletter import Consumer, Message, Park, fixed, park
-from deadletter.broker.private import PrivateBroker
-from deadletter.consumer.desk import LayoutName
 from deadletter.consumer.events import Fate
-from deadletter.core import names
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.letter import names
 from deadletter.errors import UsageError
+from deadletter.testing.node.private import PrivateBroker
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ async def test_a_thread_that_takes_too_long_has_failed_and_is_not_run_beside_its
 async def test_acks_behind_a_retry_go_when_it_is_confirmed(
     vhost: Vhost, layout: LayoutName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.consumer.settling.SETTLE_S", 600.0)  # not when a timer says so
+    monkeypatch.setattr("deadletter.consumer.queues.settling.SETTLE_S", 600.0)  # not when a timer says so
     app = consumer(vhost, layout)
 
     @app.queue("orders", layout=layout, retries=2, backoff=fixed(600), prefetch=4)

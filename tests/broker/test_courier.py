@@ -13,8 +13,11 @@ from tests.brokers import Vhost, call
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
-from deadletter.broker import intake
-from deadletter.broker.courier import (
+from deadletter.core.letter import field_table, message, names
+from deadletter.core.letter.message import Message, View
+from deadletter.errors import ConsumerCancelled, MoveFailed, QueueMissing, WireError
+from deadletter.move import intake
+from deadletter.move.courier import (
     Bounds,
     Courier,
     Deaths,
@@ -29,9 +32,6 @@ from deadletter.broker.courier import (
     Verdict,
     move,
 )
-from deadletter.core import message, names, table
-from deadletter.core.message import Message, View
-from deadletter.errors import ConsumerCancelled, MoveFailed, QueueMissing, WireError
 
 NO_BOUNDS, USUAL = Bounds(), Terms()
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -345,7 +345,7 @@ def test_stop_ends_in_good_order(vhost: Vhost) -> None:
 # -- what a letter looks like afterwards -------------------------------------------------------------------
 def _entries(raw: bytes) -> set[tuple[bytes, bytes]]:
     headers = message.header_table(raw)
-    return {(name, headers[value:end]) for name, _, value, end in table.walk(headers)}
+    return {(name, headers[value:end]) for name, _, value, end in field_table.walk(headers)}
 
 
 STRANGE = {
@@ -363,7 +363,7 @@ STRANGE = {
 @pytest.mark.parametrize("deaths", list(Deaths))
 def test_what_is_not_ours_is_forwarded_untouched(vhost: Vhost, kind: str, deaths: Deaths) -> None:
     postbox.declare(vhost.url, "source", "target", kind=kind)
-    headers = b"".join(table.raw_entry(name, value) for name, value in STRANGE.items())
+    headers = b"".join(field_table.raw_entry(name, value) for name, value in STRANGE.items())
     present = (
         message.CONTENT_TYPE | message.HEADERS | message.REPLY_TO | message.MESSAGE_ID | message.TIMESTAMP
         | message.TYPE | message.APP_ID
@@ -422,7 +422,7 @@ def test_headers_near_and_beyond_the_frame(vhost: Vhost) -> None:
 def test_a_poison_letter_above_the_frame_comes_in_and_stays(vhost: Vhost, kind: str) -> None:
     """A table that just fitted has grown by its death: the broker delivers it and would not take it back."""
     postbox.declare(vhost.url, "source", "target", kind=kind)
-    arguments: dict[str, table.Value] = {
+    arguments: dict[str, field_table.Value] = {
         "x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "source",
     }  # fmt: skip
 

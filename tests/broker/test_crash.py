@@ -19,11 +19,11 @@ from tests.brokers import Vhost, end_memory_alarm, raise_memory_alarm
 
 from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Delivery
-from deadletter.broker.courier import Blocked, Bounds, Courier, Ended, Event, Letter, Send, Tally, Verdict
-from deadletter.broker.plug import Plug
 from deadletter.broker.session import Connected, Link, Persistence, Waiting, supervise
-from deadletter.broker.verdict import Later
-from deadletter.core import names
+from deadletter.core.letter import names
+from deadletter.move.courier import Blocked, Bounds, Courier, Ended, Event, Letter, Send, Tally, Verdict
+from deadletter.move.verdict import Later
+from deadletter.testing.cuttable_line import Plug
 
 PATIENT = Persistence(first_s=60, again_s=120, pause_s=0.05, pause_max_s=1.0)
 

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 from tests.brokers import Vhost
 
-from deadletter.cli import demo_consumer
+from deadletter.cli.demo import demo_consumer
 
 
 async def test_an_application_retries_and_parks(vhost: Vhost) -> None:

@@ -12,13 +12,13 @@ from tests import postbox
 from tests.brokers import Vhost
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.courier import Bounds, Courier, Ended, Tally
-from deadletter.broker.judge import TRIES_MAX, Judging
-from deadletter.broker.verdict import Drop, Failure, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
-from deadletter.core import message, names, table
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message
-from deadletter.core.wrapping import unwrap
+from deadletter.core.letter import field_table, message, names
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message
+from deadletter.core.letter.wrapping import unwrap
+from deadletter.move.courier import Bounds, Courier, Ended, Tally
+from deadletter.move.decision_runner import TRIES_MAX, Judging
+from deadletter.move.verdict import Drop, Failure, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
 
 GONE = Send(routing_key="nowhere", fate="to nowhere")
 TARGET = Send(routing_key="target", fate="to the target")
@@ -124,7 +124,7 @@ def test_what_cannot_travel_as_it_is_goes_whole_inside_another_message(vhost: Vh
     assert thinker.fates == {"wrapped": 1}
     (parked,) = postbox.take_raw(vhost.url, "target")
     assert unwrap(parked) == odd
-    headers = table.decode(message.header_table(parked.properties))
+    headers = field_table.decode(message.header_table(parked.properties))
     assert (headers[names.CAUSE], headers[names.SOURCE]) == ("unreadable", "source")
 
 
@@ -258,7 +258,7 @@ def test_a_decision_that_was_cancelled_gives_the_letter_back(vhost: Vhost) -> No
 # -- the other ends -----------------------------------------------------------------------------------------
 def test_each_end_is_told_once_it_is_reached(vhost: Vhost) -> None:
     filled(vhost, 4)
-    stamp = table.entry(names.DUE_AT, 123)
+    stamp = field_table.entry(names.DUE_AT, 123)
     ends: dict[bytes, Verdict] = {
         b"0": Drop(fate="dropped"),
         b"1": Leave(fate="left"),
@@ -272,4 +272,4 @@ def test_each_end_is_told_once_it_is_reached(vhost: Vhost) -> None:
     assert bodies_in(vhost, "source", 1) == [b"1"]
     found = {(unwrap(one) or one).body: one for one in postbox.take_raw(vhost.url, "target")}
     assert found.keys() == {b"2", b"3"}
-    assert table.decode(message.header_table(found[b"2"].properties))[names.DUE_AT] == 123
+    assert field_table.decode(message.header_table(found[b"2"].properties))[names.DUE_AT] == 123

@@ -17,14 +17,14 @@ from tests.brokers import Vhost
 from tests.postbox import run, wait_for, with_channel
 
 from deadletter.amqp.channel import Channel
-from deadletter.core import names
-from deadletter.core.backoff import Fixed, Linear, Schedule, compile_schedule
+from deadletter.core.deciding.backoff import Fixed, Linear, Schedule, compile_schedule
+from deadletter.core.deciding.letter_view import view_letter
+from deadletter.core.deciding.origin import Origin
 from deadletter.core.layouts import ladder, levels, naming, plan
-from deadletter.core.letter_view import view_letter
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.origin import Origin
-from deadletter.core.plan import Plan
-from deadletter.core.topology import DEFAULT_EXCHANGE, topology
+from deadletter.core.letter import names
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.plan import Plan
+from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, topology
 from deadletter.errors import UsageError
 
 BODY = bytes(range(256)) + "\N{SNOWMAN}".encode() + b"\r\n\x00"

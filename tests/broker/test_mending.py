@@ -17,9 +17,9 @@ from tests.brokers import Vhost, call
 
 from deadletter import Consumer, fixed
 from deadletter.broker.declare import declare
-from deadletter.broker.private import PrivateBroker
-from deadletter.consumer.desk import LayoutName
 from deadletter.consumer.events import Event, Fate, Handled, Lost
+from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.testing.node.private import PrivateBroker
 
 DUE, PARKED, LEVEL = "deadletter.due", "deadletter.parked", "deadletter.delay.500"
 DELAY_S = 0.5
@@ -28,7 +28,7 @@ DELAY_S = 0.5
 @pytest.fixture
 def soon(broker: PrivateBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the broker could not pass on it tries again after two seconds, not after three minutes."""
-    monkeypatch.setattr("deadletter.consumer.ground.LOOK_S", 0.5)
+    monkeypatch.setattr("deadletter.consumer.queues.declared_layouts.LOOK_S", 0.5)
     setting = "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, {})."
     broker.rabbitmqctl("eval", setting.format(2_000))
     yield
@@ -211,7 +211,7 @@ async def test_many_letters_that_find_the_same_thing_missing_declare_it_once(
     tries: Counter[bytes] = Counter()
     bodies = [b"%d" % n for n in range(50)]
     async with serving(flaky(vhost, "ladder", tries)):
-        monkeypatch.setattr("deadletter.consumer.ground.declare", counted)
+        monkeypatch.setattr("deadletter.consumer.queues.declared_layouts.declare", counted)
         await asyncio.to_thread(vhost.delete, "queues", "orders__retry.1")
         await published(vhost, *bodies)
         await until(lambda: all(tries[body] == 2 for body in bodies), "the second tries")

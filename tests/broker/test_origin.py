@@ -10,8 +10,8 @@ import pika
 import pika.adapters.blocking_connection
 import pytest
 
-from deadletter.core.letter_view import LetterView, view_letter
-from deadletter.core.origin import Ambiguous, Copied, Fresh, Origin, Returned
+from deadletter.core.deciding.letter_view import LetterView, view_letter
+from deadletter.core.deciding.origin import Ambiguous, Copied, Fresh, Origin, Returned
 
 OURS: dict[str, object] = {
     "deadletter-id": "id-1",

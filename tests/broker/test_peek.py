@@ -11,12 +11,12 @@ from tests.broker.test_check import die, dlq
 from tests.brokers import Vhost
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.cli.peek import letter_text
-from deadletter.core import looking
-from deadletter.core.looking import LookCost
-from deadletter.core.message import Message, View, encode
+from deadletter.cli.peek_command import letter_text
+from deadletter.core.letter import look_cost
+from deadletter.core.letter.look_cost import LookCost
+from deadletter.core.letter.message import Message, View, encode
 from deadletter.errors import QueueMissing
-from deadletter.service.peek import Look, body_text, peek
+from deadletter.operations.peeking import Look, body_text, peek
 
 
 def look(vhost: Vhost, queue: str = "dlq", limit: int = 5) -> Look:
@@ -92,9 +92,9 @@ def test_thirty_looks_destroy_nothing_and_the_count_is_shown(vhost: Vhost) -> No
         assert len(seen.letters) == 10
         renewed += seen.renewed
         if seen.cost is LookCost.A_DELIVERY and turn == 3:
-            assert {letter.remaining_deliveries for letter in seen.letters} == {looking.DEFAULT_LIMIT - 3}
+            assert {letter.remaining_deliveries for letter in seen.letters} == {look_cost.DEFAULT_LIMIT - 3}
         postbox.wait_for(lambda: postbox.depth(vhost.url, "dlq") == 10, "all of them back")
-    assert (renewed > 0) == (looking.look_cost(vhost.broker.version) is LookCost.A_DELIVERY)
+    assert (renewed > 0) == (look_cost.look_cost(vhost.broker.version) is LookCost.A_DELIVERY)
     assert Counter(post.body for post in postbox.drain(vhost.url, "dlq", expect=10)) == Counter(bodies)
 
 

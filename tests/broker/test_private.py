@@ -23,16 +23,16 @@ import pytest
 import trustme
 from tests.brokers import Vhost, call, in_vhost
 
-from deadletter.broker import node_files, probe, processes, versions
-from deadletter.broker.node_files import Owner
-from deadletter.broker.private import PrivateBroker, TlsFiles, private_broker, start_private_broker
 from deadletter.errors import NoPrivateBroker, UsageError
+from deadletter.testing.node import node_files, probe, processes, releases
+from deadletter.testing.node.node_files import Owner
+from deadletter.testing.node.private import PrivateBroker, TlsFiles, private_broker, start_private_broker
 
 START_LIMIT_S = 120.0
 
 OWNER = """
 import sys, time
-from deadletter.broker.private import private_broker
+from deadletter.testing.node.private import private_broker
 print("begun", flush=True)
 with private_broker(sys.argv[1] or None) as broker:
     print(broker.node, broker.url, flush=True)
@@ -258,7 +258,7 @@ def test_the_management_api_of_a_given_broker_is_on_the_same_host(monkeypatch: p
         ("amqp://[::1]/", "http://[::1]:15672/api"),
     ):
         monkeypatch.setenv("DLQ_URL", url)
-        assert versions.find() == versions.Given(url=url, api=api)
+        assert releases.find() == releases.Given(url=url, api=api)
 
 
 def test_with_nothing_at_hand_one_sentence_says_what_to_do(
@@ -266,7 +266,7 @@ def test_with_nothing_at_hand_one_sentence_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("DLQ_BROKERS", str(tmp_path))
-    monkeypatch.setattr(versions, "_PACKAGE_BIN", Path("/nowhere/rabbitmq/bin"))
+    monkeypatch.setattr(releases, "_PACKAGE_BIN", Path("/nowhere/rabbitmq/bin"))
     with pytest.raises(NoPrivateBroker) as caught:
         start_private_broker()
     for way in ("DLQ_URL", "rabbitmq-server", "Docker"):
@@ -279,7 +279,7 @@ def test_with_nothing_at_hand_one_sentence_says_what_to_do(
 
 def test_half_a_root_is_no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DLQ_BROKERS", str(tmp_path))
-    monkeypatch.setattr(versions, "docker_answers", lambda: False)
+    monkeypatch.setattr(releases, "docker_answers", lambda: False)
     monkeypatch.setattr(os, "getuid", lambda: 0)
     for suite, version in (("one", "9.9.2"), ("two", "9.9.10"), ("three", "9.10.0")):
         root = tmp_path / suite
@@ -287,11 +287,11 @@ def test_half_a_root_is_no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         (root / "usr/lib/rabbitmq/bin/rabbitmq-server").touch()
         (root / f"usr/lib/rabbitmq/lib/rabbitmq_server-{version}").mkdir(parents=True)
     with pytest.raises(NoPrivateBroker):
-        versions.find("9.9")
+        releases.find("9.9")
     for suite in ("one", "two", "three"):
-        (tmp_path / suite / versions.STAMP).touch()
-    found = versions.find("9.9")
-    assert isinstance(found, versions.Install)
+        (tmp_path / suite / releases.STAMP).touch()
+    found = releases.find("9.9")
+    assert isinstance(found, releases.Install)
     assert (found.root, found.version) == (tmp_path / "two", "9.9.10")
 
 

@@ -22,8 +22,8 @@ from tests.postgres import private_postgres
 from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import message, names
-from deadletter.core.message import Message, View
+from deadletter.core.letter import message, names
+from deadletter.core.letter.message import Message, View
 
 EXCHANGE = "test-retry-exchange"
 QUEUES = {

@@ -26,9 +26,9 @@ from tests.postbox import Post
 from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import message, names
-from deadletter.core.message import Message, View
-from deadletter.core.wrapping import unwrap
+from deadletter.core.letter import message, names
+from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.wrapping import unwrap
 
 EXCHANGE = "game_scheduler"
 KEYS = {"bot_events": "game.started", "notification_queue": "notification.send_dm"}

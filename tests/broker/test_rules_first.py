@@ -18,13 +18,13 @@ from tests.brokers import Vhost, call
 from tests.postbox import depth_of, run, wait_for
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.shape import read_topology
-from deadletter.core.finding import Finding
-from deadletter.core.looking import no_limit_arguments
-from deadletter.core.rules import cycles, examine, growth, limits, loss, strategy
-from deadletter.core.rules.case import Case
+from deadletter.broker.live_topology import read_topology
+from deadletter.core.letter.look_cost import no_limit_arguments
+from deadletter.doctor.finding import Finding
+from deadletter.doctor.rules import cycles, examine, limits, loss, multiplying, strategy
+from deadletter.doctor.rules.case import Case
 
-MINE = {rule.id for rule in (*loss.RULES, *limits.RULES, *strategy.RULES, *growth.RULES, *cycles.RULES)}
+MINE = {rule.id for rule in (*loss.RULES, *limits.RULES, *strategy.RULES, *multiplying.RULES, *cycles.RULES)}
 SETTLED_S = 0.5
 """Long enough for a letter to die and to arrive, or to be missed: the twins show that it is."""
 AT_LEAST_ONCE = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}

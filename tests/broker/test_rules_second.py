@@ -21,15 +21,15 @@ from tests.brokers import Vhost, call
 from tests.postbox import run, wait_for
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.shape import read_topology
-from deadletter.core.finding import Finding, Severity
-from deadletter.core.looking import version_of
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.rules import access, effects, live, neglect, refusal, versions
-from deadletter.core.rules.case import Case
-from deadletter.core.topology import Queue, Topology, topology
+from deadletter.broker.live_topology import read_topology
+from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import Queue, Topology, topology
+from deadletter.doctor.finding import Finding, Severity
+from deadletter.doctor.rules import access, effects, live, neglect, refusal, upgrades
+from deadletter.doctor.rules.case import Case
 
-ALL = (*refusal.RULES, *neglect.RULES, *effects.RULES, *versions.RULES, *access.RULES, *live.RULES)
+ALL = (*refusal.RULES, *neglect.RULES, *effects.RULES, *upgrades.RULES, *access.RULES, *live.RULES)
 SLOW_S = 30.0
 """Figures of a quorum queue are up to ten seconds old."""
 

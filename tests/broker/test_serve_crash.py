@@ -23,9 +23,9 @@ from tests.serving import Application, Served, served
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Delivery
-from deadletter.broker.plug import Plug
-from deadletter.core import names
-from deadletter.core.message import Message
+from deadletter.core.letter import names
+from deadletter.core.letter.message import Message
+from deadletter.testing.cuttable_line import Plug
 
 UNGUARDED = """
 [guards]

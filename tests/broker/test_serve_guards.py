@@ -14,11 +14,11 @@ from tests.serving import Application, Served, served
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Delivery
-from deadletter.broker.courier import Bounds, Courier, Ended, Send, Terms
-from deadletter.core import message, names
 from deadletter.core.layouts.naming import held_name
-from deadletter.core.message import Message, View
+from deadletter.core.letter import message, names
+from deadletter.core.letter.message import Message, View
 from deadletter.errors import NotFound
+from deadletter.move.courier import Bounds, Courier, Ended, Send, Terms
 
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
 NO_BREAKER = "[guards.breaker]\nenabled = false\n"

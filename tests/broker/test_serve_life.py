@@ -19,8 +19,8 @@ from tests.postbox import Post
 from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import message, names
-from deadletter.core.message import Message, View
+from deadletter.core.letter import message, names
+from deadletter.core.letter.message import Message, View
 
 PARKED = "deadletter.parked"
 NO_BREAKER = "[guards.breaker]\nenabled = false\n"

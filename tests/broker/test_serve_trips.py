@@ -17,12 +17,12 @@ from tests.letters import headers_of, letter, letters
 from tests.serving import Application, served
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import message, names, table
-from deadletter.core.envelope import MAX_DEATHS_BYTES
 from deadletter.core.layouts.naming import level_name, return_exchange_name
-from deadletter.core.message import Message
-from deadletter.core.table import Value
-from deadletter.core.wrapping import unwrap
+from deadletter.core.letter import field_table, message, names
+from deadletter.core.letter.envelope import MAX_DEATHS_BYTES
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message
+from deadletter.core.letter.wrapping import unwrap
 
 LETTERS = int(os.environ.get("DLQ_TEST_LETTERS", "2000"))
 UNGUARDED = """
@@ -144,7 +144,7 @@ def _check_trips(app: Application, origin: str, amount: int) -> None:
 
 def _deaths_bytes(delivery: Delivery) -> int:
     raw = message.header_table(delivery.message.properties)
-    found = table.find(raw, frozenset({names.DEATHS.encode()}))
+    found = field_table.find(raw, frozenset({names.DEATHS.encode()}))
     return sum(end - start for _, _, start, end in found)
 
 
@@ -241,7 +241,7 @@ async def test_copied_headers_with_deaths_in_them_make_a_new_letter(vhost: Vhost
 async def test_cc_priority_and_trace_are_as_they_were(vhost: Vhost, tmp_path: Path) -> None:
     """One copy only, three trips long; in the level no CC and no priority."""
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    entry = table.entry("traceparent", trace)
+    entry = field_table.entry("traceparent", trace)
     async with Application(vhost.url) as app:
         await app.channel.declare_exchange("dead", "fanout")
         await app.declare("orders.dlq")
@@ -371,7 +371,7 @@ def _seen(app: Application, prefix: str) -> int:
 # -- one that cannot travel ----------------------------------------------------------------------------------
 async def test_a_letter_too_large_for_a_frame_is_parked_whole(vhost: Vhost, tmp_path: Path) -> None:
     """A header table of 131,046 bytes is accepted, and grows when it dies; 500 others behind it pass."""
-    big = table.raw_entry(b"x", b"S" + (131_039).to_bytes(4, "big") + b"v" * 131_039)
+    big = field_table.raw_entry(b"x", b"S" + (131_039).to_bytes(4, "big") + b"v" * 131_039)
     assert len(big) == 131_046
     properties = message.HEADERS.to_bytes(2, "big") + len(big).to_bytes(4, "big") + big
     async with Application(vhost.url) as app:

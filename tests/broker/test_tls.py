@@ -12,9 +12,9 @@ from tests.broker.test_check import dlq
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.handshake import connect
-from deadletter.broker.courier import Send, move
-from deadletter.broker.private import PrivateBroker, TlsFiles, private_broker
 from deadletter.errors import CannotConnect, CertificateRefused, NotAmqp, UsageError
+from deadletter.move.courier import Send, move
+from deadletter.testing.node.private import PrivateBroker, TlsFiles, private_broker
 
 
 @pytest.fixture(scope="module")

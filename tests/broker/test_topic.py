@@ -10,7 +10,7 @@ import pika
 import pika.adapters.blocking_connection
 import pytest
 
-from deadletter.core.topic import topic_matches
+from deadletter.core.topology.topic import topic_matches
 
 PATTERNS = 400
 KEYS = 400

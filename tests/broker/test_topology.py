@@ -12,12 +12,12 @@ from tests.brokers import Vhost, call
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.handshake import connect
-from deadletter.broker.definitions import read_definitions
-from deadletter.broker.shape import read_topology
-from deadletter.core.keys import Keys
-from deadletter.core.looking import version_of
-from deadletter.core.routing import Router
-from deadletter.core.topology import Binding, Kind, Topology
+from deadletter.broker.definitions_file import read_definitions
+from deadletter.broker.live_topology import read_topology
+from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.routing import Router
+from deadletter.core.topology.routing_keys import Keys
+from deadletter.core.topology.vhost import Binding, Kind, Topology
 from deadletter.errors import ManagementRefused
 
 

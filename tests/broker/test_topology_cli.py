@@ -21,20 +21,21 @@ from tests.brokers import Vhost, call, in_vhost
 from tests.commanding import command
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.courier import Terms
 from deadletter.broker.declare import Outcome
-from deadletter.broker.shape import read_topology
-from deadletter.core import layouts, names
-from deadletter.core.backoff import Fixed, compile_schedule
-from deadletter.core.drift import DifferentQueue, Interrupted, Missing, Overruled, compare
+from deadletter.broker.live_topology import read_topology
+from deadletter.core import layouts
+from deadletter.core.deciding.backoff import Fixed, compile_schedule
 from deadletter.core.layouts import LAYOUTS
-from deadletter.core.looking import version_of
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.migration import copies_name, detour_name, waiting_name
-from deadletter.core.topology import Binding, Exchange, Queue, Topology, topology
+from deadletter.core.letter import names
+from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.drift import DifferentQueue, Interrupted, Missing, Overruled, compare
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.migration import copies_name, detour_name, waiting_name
+from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import UsageError
-from deadletter.service.apply import Applied, apply
-from deadletter.service.migrate import Migrated, NotMigrated
+from deadletter.move.courier import Terms
+from deadletter.operations.apply import Applied, apply
+from deadletter.operations.migrating.migrate import Migrated, NotMigrated
 
 LETTERS = 2000
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -343,8 +344,8 @@ import asyncio, sys
 sys.path.insert(0, {root!r})
 from tests.broker.test_topology_cli import planned
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.courier import Terms
-from deadletter.service.migrate import migrate
+from deadletter.move.courier import Terms
+from deadletter.operations.migrating.migrate import migrate
 plan = planned({kind!r})
 slowly = Terms(rate_per_s=1500)
 print(asyncio.run(migrate(parse_addresses({url!r}), {api!r}, plan.queues["orders"], terms=slowly)))
@@ -461,7 +462,7 @@ def test_a_queue_with_consumers_stays(vhost: Vhost) -> None:
 def test_a_letter_that_somebody_holds_is_not_deleted_with_the_queue(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deadletter.service.swap.ROUNDS", 1)
+    monkeypatch.setattr("deadletter.operations.migrating.swap.ROUNDS", 1)
     old_queue(vhost, letters=5)
     with closing(pika.BlockingConnection(pika.URLParameters(vhost.url))) as connection:
         connection.channel().basic_get("orders")  # unacked, and no consumer

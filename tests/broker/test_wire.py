@@ -15,7 +15,7 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.message import Message
+from deadletter.core.letter.message import Message
 from deadletter.errors import (
     ChannelsExhausted,
     ConnectionForced,

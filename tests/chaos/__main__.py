@@ -13,7 +13,7 @@ from tests.brokers import fresh_vhost
 from tests.chaos.storm import Storm, Weather
 from tests.postgres import private_postgres
 
-from deadletter.broker.private import private_broker
+from deadletter.testing.node.private import private_broker
 
 
 def storm(weather: Weather, version: str | None, *, quiet: bool = False) -> Storm:

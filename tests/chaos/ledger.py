@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core import message, names
+from deadletter.core.letter import message, names
 
 SHOWN = 20
 

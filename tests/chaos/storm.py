@@ -23,9 +23,9 @@ from tests.serving import Served
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.handshake import connect
-from deadletter.core import message, names
-from deadletter.core.message import View
-from deadletter.core.table import Value
+from deadletter.core.letter import message, names
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import View
 from deadletter.errors import DeadletterError
 
 ORIGINS = ("orders", "mails")

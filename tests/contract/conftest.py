@@ -13,7 +13,7 @@ from tests.contract.ground import Ground, MemorySite, RealSite
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.handshake import connect
-from deadletter.broker.memory import virtual_time
+from deadletter.testing.memory import virtual_time
 
 MEMORY = ("3.10.8", "4.0.5", "4.3.6")
 

@@ -18,12 +18,12 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import Outcome, publish_all
-from deadletter.broker.memory import MemoryBroker, settle
-from deadletter.broker.memory.traits import Traits, traits_of
-from deadletter.core import table
-from deadletter.core.message import Message, View, encode, header_table, view
-from deadletter.core.table import Value
+from deadletter.core.letter import field_table
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message, View, encode, header_table, view
 from deadletter.errors import ConnectionLost
+from deadletter.testing.memory import MemoryBroker, settle
+from deadletter.testing.memory.contents.traits import Traits, traits_of
 
 _T = TypeVar("_T")
 
@@ -146,7 +146,7 @@ def counts(delivery: Delivery) -> tuple[bool, object, object]:
 
 
 def names_of(delivery: Delivery) -> list[bytes]:
-    return [entry[0] for entry in table.walk(header_table(delivery.message.properties))]
+    return [entry[0] for entry in field_table.walk(header_table(delivery.message.properties))]
 
 
 class Ground:

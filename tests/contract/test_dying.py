@@ -10,8 +10,8 @@ import pytest
 from tests.contract.ground import Ground, counts, seen
 
 from deadletter.amqp.channel import Channel, Delivery
-from deadletter.core.message import view
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import view
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 TO_DLQ: Mapping[str, Value] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlq"}

@@ -10,7 +10,7 @@ from tests.contract.ground import Ground
 from tests.contract.test_dying import TO_DLQ
 
 from deadletter.amqp.channel import Channel, Delivery
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
 from deadletter.errors import NotFound
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 from tests.contract.ground import Ground
 
-from deadletter.core.merging import void_keys
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import void_keys
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 TTL: Mapping[str, Value] = {"message-ttl": 100}

@@ -8,10 +8,10 @@ import pytest
 from tests.contract.ground import Ground, names_of, seen
 
 from deadletter.amqp.channel import Channel, Returned
-from deadletter.broker.memory.items import in_order
-from deadletter.core.message import Message, View, encode, header_table
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message, View, encode, header_table
 from deadletter.errors import FrameRefused, NotFound, PreconditionFailed
+from deadletter.testing.memory.contents.items import in_order
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 

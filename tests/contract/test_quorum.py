@@ -11,7 +11,7 @@ from tests.contract.ground import PATIENCE_S, STEP_S, Ground, counts
 from tests.contract.test_dying import TO_DLQ, deaths
 
 from deadletter.amqp.channel import Channel, Delivery
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
 
 DEFAULT = 20
 LATE_S = 0.1

@@ -18,8 +18,8 @@ from tests.contract.conftest import version_of
 from tests.contract.ground import Ground, MemorySite, RealSite, seen
 
 from deadletter.amqp.channel import Channel, Delivery
-from deadletter.broker.memory import settle
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.testing.memory import settle
 
 EXAMPLES = 10
 ABREAST = 12

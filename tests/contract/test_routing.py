@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from tests.contract.ground import Ground, seen
 
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
 
 
 async def arrivals(ground: Ground, *queues: str) -> dict[str, int]:

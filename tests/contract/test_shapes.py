@@ -10,8 +10,7 @@ from tests.contract.ground import Ground
 from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel
 from deadletter.broker.lease import Lease
-from deadletter.broker.memory.traits import Traits
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
 from deadletter.errors import (
     AccessRefused,
     ClosedByBroker,
@@ -20,6 +19,7 @@ from deadletter.errors import (
     ResourceLocked,
     WireError,
 )
+from deadletter.testing.memory.contents.traits import Traits
 
 Ask = Callable[[Channel], Awaitable[object]]
 

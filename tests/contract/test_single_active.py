@@ -10,7 +10,7 @@ from tests.contract.ground import Ground
 from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
 from deadletter.errors import AccessRefused, ResourceLocked
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])

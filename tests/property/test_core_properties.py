@@ -8,8 +8,8 @@ from functools import lru_cache
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deadletter.core import deaths as d
-from deadletter.core.backoff import (
+from deadletter.core.deciding import deaths as d
+from deadletter.core.deciding.backoff import (
     MAX_DELAY_MS,
     MAX_JITTERED_RUNGS,
     MAX_LEVELS,
@@ -20,15 +20,24 @@ from deadletter.core.backoff import (
     Linear,
     compile_schedule,
 )
-from deadletter.core.decide import Answer, Circumstances, Discard, Leave, Park, Retry, decide, questions
-from deadletter.core.explain import MAX_STEPS, explain
-from deadletter.core.glob import glob
-from deadletter.core.lenient import MAX_COUNT
-from deadletter.core.letter_view import view_letter
-from deadletter.core.names import is_ours
-from deadletter.core.origin import Ambiguous
-from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
-from deadletter.core.topic import topic_matches
+from deadletter.core.deciding.decide import (
+    Answer,
+    Circumstances,
+    Discard,
+    Leave,
+    Park,
+    Retry,
+    decide,
+    questions,
+)
+from deadletter.core.deciding.explain import MAX_STEPS, explain
+from deadletter.core.deciding.letter_view import view_letter
+from deadletter.core.deciding.origin import Ambiguous
+from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.letter.header_values import MAX_COUNT
+from deadletter.core.letter.names import is_ours
+from deadletter.core.text.glob import glob
+from deadletter.core.topology.topic import topic_matches
 
 QUEUES = [
     "orders",

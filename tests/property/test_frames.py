@@ -33,7 +33,7 @@ from deadletter.amqp.frames import (
     content_header,
     method_frame,
 )
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
 from deadletter.errors import FrameError, UsageError
 
 KINDS = st.sampled_from((1, 2, 3, 8))

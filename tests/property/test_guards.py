@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.alerting import Alerts, Change, Notice, Severity
 from deadletter.core.guards.breaker import Breaker, BreakerTerms
 from deadletter.core.guards.budget import Budget
+from deadletter.core.guards.copies_alarm import Growth
 from deadletter.core.guards.flow import Free, Hold, Probe, Ramp
-from deadletter.core.guards.growth import Growth
+from deadletter.service.telling.alerting import Alerts, Change, Notice, Severity
 
 RATES = st.floats(0.1, 10_000)
 

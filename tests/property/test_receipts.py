@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from deadletter.broker.flights import Flights, Outcome
-from deadletter.broker.receipts import Receipts
+from deadletter.move.flights import Flights, Outcome
+from deadletter.move.receipts import Receipts
 
 
 class Books(RuleBasedStateMachine):

@@ -11,9 +11,9 @@ from tests import amqp_oracle as oracle
 from tests.amqp_oracle import Field
 from tests.amqp_strategies import FIELDS, NAMES, TABLES, damaged
 
-from deadletter.core import envelope, message, table
-from deadletter.core.envelope import Address, Deaths, Leg, Route
-from deadletter.core.message import Message
+from deadletter.core.letter import envelope, field_table, message
+from deadletter.core.letter.envelope import Address, Deaths, Leg, Route
+from deadletter.core.letter.message import Message
 from deadletter.errors import MessageError
 
 Table = list[tuple[bytes, Field]]
@@ -36,19 +36,19 @@ def raises_message_error(work: object) -> bool:
 
 @given(TABLES)
 def test_decode_shows_what_was_written(entries: Table) -> None:
-    assert repr(table.decode(oracle.table_bytes(entries))) == repr(oracle.seen(entries))
+    assert repr(field_table.decode(oracle.table_bytes(entries))) == repr(oracle.seen(entries))
 
 
 @given(FIELDS)
 def test_decode_value_shows_what_was_written(field: Field) -> None:
-    assert repr(table.decode_value(field.wire)) == repr(field.seen)
-    assert table.skip(field.wire, 0) == len(field.wire)
+    assert repr(field_table.decode_value(field.wire)) == repr(field.seen)
+    assert field_table.skip(field.wire, 0) == len(field.wire)
 
 
 @given(TABLES)
 def test_walk_gives_every_entry_where_it_stands(entries: Table) -> None:
     raw = oracle.table_bytes(entries)
-    walked = table.walk(raw)
+    walked = field_table.walk(raw)
     assert [(name, raw[value:end]) for name, _, value, end in walked] == [(n, f.wire) for n, f in entries]
     assert b"".join(raw[start:end] for _, start, _, end in walked) == raw
 
@@ -59,20 +59,20 @@ def test_splice_is_decode_change_encode(entries: Table, others: set[bytes], adde
     for remove in (frozenset(others), frozenset(others | {name for name, _ in entries[::2]})):
         kept = [(name, field) for name, field in entries if name not in remove]
         expected = oracle.table_bytes([*kept, *added])
-        assert table.splice(raw, remove=remove, add=more) == expected
-        found = table.find(raw, remove)
-        assert found == [entry for entry in table.walk(raw) if entry[0] in remove]
-        assert table.cut(raw, found) + more == expected
+        assert field_table.splice(raw, remove=remove, add=more) == expected
+        found = field_table.find(raw, remove)
+        assert found == [entry for entry in field_table.walk(raw) if entry[0] in remove]
+        assert field_table.cut(raw, found) + more == expected
 
 
 @given(TABLES)
 def test_what_we_write_is_what_was_shown(entries: Table) -> None:
-    shown = table.decode(oracle.table_bytes(entries))
+    shown = field_table.decode(oracle.table_bytes(entries))
     try:
-        written = table.encode(shown)
+        written = field_table.encode(shown)
     except MessageError:
         reject()  # an escaped name has grown too long, or a timestamp is too late for an integer
-    assert repr(table.decode(written)) == repr(shown)
+    assert repr(field_table.decode(written)) == repr(shown)
 
 
 @given(ANY_BYTES, st.sets(NAMES))
@@ -81,21 +81,23 @@ def test_what_we_write_is_what_was_shown(entries: Table) -> None:
 @example(b"\x00S\xff\xff\xff\xff", {b""})
 def test_walk_and_find_agree_on_what_is_damaged(raw: bytes, names: set[bytes]) -> None:
     wanted = frozenset(names)
-    walks = raises_message_error(lambda: table.walk(raw))
-    finds = raises_message_error(lambda: table.find(raw, wanted))
+    walks = raises_message_error(lambda: field_table.walk(raw))
+    finds = raises_message_error(lambda: field_table.find(raw, wanted))
     assert walks == finds
     if not walks:
-        assert table.find(raw, wanted) == [entry for entry in table.walk(raw) if entry[0] in wanted]
-        assert table.splice(raw, remove=frozenset()) == raw
+        assert field_table.find(raw, wanted) == [
+            entry for entry in field_table.walk(raw) if entry[0] in wanted
+        ]
+        assert field_table.splice(raw, remove=frozenset()) == raw
 
 
 @given(ANY_BYTES)
 def test_no_bytes_make_the_reader_raise_anything_but_a_message_error(raw: bytes) -> None:
-    decodes = not raises_message_error(lambda: table.decode(raw))
-    raises_message_error(lambda: table.decode_value(raw))
-    raises_message_error(lambda: table.elements(raw))
+    decodes = not raises_message_error(lambda: field_table.decode(raw))
+    raises_message_error(lambda: field_table.decode_value(raw))
+    raises_message_error(lambda: field_table.elements(raw))
     if decodes:
-        assert not raises_message_error(lambda: table.walk(raw))
+        assert not raises_message_error(lambda: field_table.walk(raw))
 
 
 PROPERTIES: st.SearchStrategy[bytes] = st.builds(
@@ -148,7 +150,7 @@ def test_a_moved_letter_is_the_same_letter_but_for_what_is_promised(
     if deaths is Deaths.FORGET:
         gone |= {b"x-death"}
     raw = message.header_table(before)
-    kept = b"".join(raw[start:end] for name, start, _, end in table.walk(raw) if name not in gone)
+    kept = b"".join(raw[start:end] for name, start, _, end in field_table.walk(raw) if name not in gone)
     assert message.header_table(after).startswith(kept)
 
     assert others(after) == others(before)
@@ -179,18 +181,18 @@ def test_a_wait_and_the_way_home_give_the_letter_back(before: bytes, body: bytes
 
     assert others(back) == others(before)
     raw, found = message.header_table(before), message.header_table(back)
-    came = [(name, raw[start:end]) for name, start, _, end in table.walk(raw)]
+    came = [(name, raw[start:end]) for name, start, _, end in field_table.walk(raw)]
     gone = ALWAYS_OFF | {b"CC", b"BCC", b"x-death"}
     kept = b"".join(entry for name, entry in came if name not in gone)
     assert found.startswith(kept)
-    added = {name: found[start:end] for name, start, _, end in table.walk(found) if start >= len(kept)}
+    added = {name: found[start:end] for name, start, _, end in field_table.walk(found) if start >= len(kept)}
     copies = [entry for name, entry in came if name == b"CC"]
     if copies and target.exchange:
         assert added.pop(b"CC") == copies[-1]
     elif copies:
         assert added.pop(b"deadletter-cc") == oracle.short(b"deadletter-cc") + copies[-1][3:]
     assert added.keys() <= ADDED
-    seen = table.decode(found)
+    seen = field_table.decode(found)
     assert seen["deadletter-id"] == envelope.letter_id(Message(before, body), source="dlq")
     assert (seen["deadletter-source-exchange"], seen["deadletter-source-routing-key"]) == ("x", "y")
 
@@ -228,5 +230,9 @@ def test_no_bytes_make_a_move_raise_anything_but_a_message_error(
     raises_message_error(lambda: envelope.letter_id(letter, source="dlq"))
     raises_message_error(lambda: envelope.delivery_count(raw))
     raises_message_error(lambda: envelope.move_number(raw, "run"))
-    if sound and not raises_message_error(lambda: table.walk(message.header_table(raw))) and not refused:
+    if (
+        sound
+        and not raises_message_error(lambda: field_table.walk(message.header_table(raw)))
+        and not refused
+    ):
         message.spans(route.properties(letter, came_by=Address(b"", b""), number=1))

@@ -19,7 +19,7 @@ from tests.consuming import CLOCKS_S, nothing_left, post, serving, taken, until
 from tests.serving import Application
 
 from deadletter import Consumer, Message, fixed
-from deadletter.core import names
+from deadletter.core.letter import names
 
 DELAYS_S = (0.3, 0.6, 0.9)
 

@@ -15,8 +15,8 @@ from tests.broker.test_processor import EXCHANGE, QUEUES, application, dead, let
 from tests.brokers import Vhost
 from tests.serving import Application
 
-from deadletter.core import names
-from deadletter.core.table import Value
+from deadletter.core.letter import names
+from deadletter.core.letter.field_table import Value
 
 DELAYS_MS = (10_000, 15_000, 20_000)
 

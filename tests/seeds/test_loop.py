@@ -17,7 +17,7 @@ from tests.consuming import CLOCKS_S, nothing_left, post, serving, taken
 from tests.serving import Application
 
 from deadletter import Consumer, Message, Park, fixed
-from deadletter.core import names
+from deadletter.core.letter import names
 
 DELAY_S = 0.5
 RETRIES = 2

@@ -20,7 +20,7 @@ from tests.commanding import command
 from tests.postbox import Post
 from tests.serving import Application, served
 
-from deadletter.core import names
+from deadletter.core.letter import names
 
 HOUR_MS = 3_600_000
 RETRIES = 2

@@ -8,7 +8,7 @@ import pytest
 
 from deadletter.errors import UsageError
 from deadletter.store import default_url
-from deadletter.store.address import PostgresAddress, SqliteAddress, parse
+from deadletter.store.store_address import PostgresAddress, SqliteAddress, parse
 
 
 def test_the_default_is_a_file_of_the_user() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, literal
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 
-from deadletter.core.event_config import Row
+from deadletter.core.deciding.event_config import Row
 from deadletter.errors import StoreUnreachable
 from deadletter.store import changes
 from deadletter.store.opening import open_store

@@ -11,7 +11,7 @@ import asyncpg  # type: ignore[import-untyped]
 import pytest
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 
-from deadletter.core.event_config import Row
+from deadletter.core.deciding.event_config import Row
 from deadletter.errors import StoreRefused, StoreUnreachable, UsageError
 from deadletter.store import engine
 from deadletter.store.opening import open_store

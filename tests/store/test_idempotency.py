@@ -10,15 +10,15 @@ import pytest
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 
 from deadletter.consumer.backoffs import fixed
-from deadletter.consumer.handling import DONE, KNOWN, Again, Handler
+from deadletter.consumer.handlers.handling import DONE, KNOWN, Again, Handler
 from deadletter.consumer.idempotency import Seen, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import Rules
 from deadletter.consumer.store_ids import StoreIds
-from deadletter.core.envelope import Address
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message as Raw
-from deadletter.core.message import View, encode
+from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import View, encode
 from deadletter.errors import StoreRefused, StoreUnreachable, TableMissing, UsageError
 
 RULES = Rules(retries=3, backoff=fixed(1))

@@ -14,10 +14,10 @@ import pytest
 from tests.postgres import PrivatePostgres
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 
-from deadletter.core.event_config import Row
+from deadletter.core.deciding.event_config import Row
 from deadletter.errors import StoreRefused, StoreUnreachable, TableMissing
-from deadletter.store.migrate import MIGRATIONS, migrate
 from deadletter.store.opening import open_store
+from deadletter.store.preparing import MIGRATIONS, migrate
 
 NEWEST = "0002"
 PG_SHAPE = (
@@ -107,7 +107,7 @@ async def test_five_at_once_in_one_process(ground: Ground) -> None:
 
 def test_five_processes_at_once(ground: Ground) -> None:
     program = (
-        "import asyncio, sys; from deadletter.store.migrate import migrate; sys.stdin.readline(); "
+        "import asyncio, sys; from deadletter.store.preparing import migrate; sys.stdin.readline(); "
         "asyncio.run(migrate(sys.argv[1]))"
     )
     started = [

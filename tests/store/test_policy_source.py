@@ -12,11 +12,11 @@ import pytest
 from tests.postgres import PrivatePostgres
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 
-from deadletter.core.backoff import Fixed
-from deadletter.core.policy import Match, Policies, Policy
-from deadletter.service import policies as room
-from deadletter.service.events import Event, PoliciesChanged, Recovered, Trouble
-from deadletter.service.policies import PolicySource
+from deadletter.core.deciding.backoff import Fixed
+from deadletter.core.deciding.policy import Match, Policies, Policy
+from deadletter.service import policies_in_force as room
+from deadletter.service.policies_in_force import PolicySource
+from deadletter.service.telling.service_events import Event, PoliciesChanged, Recovered, Trouble
 from deadletter.store.opening import open_store
 
 HANG_S = 30.0

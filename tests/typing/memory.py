@@ -6,7 +6,7 @@ import asyncio
 from typing import assert_type
 
 from deadletter import Consumer, fixed
-from deadletter.broker.memory import (
+from deadletter.testing.memory import (
     Clock,
     LoopClock,
     MemoryBroker,

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 import deadletter
 from deadletter import Consumer, ConsumerMetrics, DepthAlert, log_events
-from deadletter.broker.courier import Tally
 from deadletter.consumer.events import Event, Fate, Handled, Listener, Lost, Paused, Ready, Resumed, Stopping
 from deadletter.consumer.statistics import LevelStatistics, QueueStatistics
+from deadletter.move.courier import Tally
 
 log = logging.getLogger("shop")
 

@@ -10,9 +10,9 @@ from deadletter import Exponential as Typo  # type: ignore[attr-defined]  # pyri
 from deadletter.adapters import aio_pika as on_aio_pika
 from deadletter.adapters import pika as on_pika
 from deadletter.adapters.faststream import with_retries
-from deadletter.broker.memory import MemoryBroker
 from deadletter.consumer.events import Event, Ready
 from deadletter.consumer.idempotency import Seen, Transaction
+from deadletter.testing.memory import MemoryBroker
 
 
 def squares(attempt: int) -> float:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.alerting import Change, Notice, Severity
 from deadletter.errors import UsageError
-from deadletter.service.channels import QUEUE, Channels
-from deadletter.service.events import Event, Recovered, Trouble
+from deadletter.service.telling.alert_channels import QUEUE, Channels
+from deadletter.service.telling.alerting import Change, Notice, Severity
+from deadletter.service.telling.service_events import Event, Recovered, Trouble
 
 SECRET = "T0KEN-s3cret"
 

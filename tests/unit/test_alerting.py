@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from deadletter.config.settings import AlertSettings
-from deadletter.core.alerting import Alerts, Change, Notice, Severity, level
-from deadletter.core.names import PARKED
-from deadletter.service.alerts import AlertBook
-from deadletter.service.events import (
+from deadletter.core.letter.names import PARKED
+from deadletter.service.telling.alerting import Alerts, Change, Notice, Severity, level
+from deadletter.service.telling.alerts import AlertBook
+from deadletter.service.telling.service_events import (
     Event,
     GateChanged,
     GateState,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import deadletter
-from deadletter.broker import courier, private
+from deadletter.move import courier
+from deadletter.testing.node import private
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = {
@@ -18,7 +19,7 @@ LIBRARY = {
     "deadletter.adapters.aio_pika": ["retrying"],
     "deadletter.adapters.faststream": ["with_retries"],
     "deadletter.adapters.pika": ["retrying"],
-    "deadletter.broker.memory": ["MemoryBroker", "VirtualClock", "virtual_time"],
+    "deadletter.testing.memory": ["MemoryBroker", "VirtualClock", "virtual_time"],
     "deadletter.consumer.events": ["Lost", "Paused", "Ready", "Resumed", "Stopping"],
     "deadletter.consumer.idempotency": ["Seen", "TransactedIds"],
     "deadletter.consumer.outcomes": ["HandlerCancelled", "Undecodable"],

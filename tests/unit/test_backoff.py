@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deadletter.core.backoff import (
+from deadletter.core.deciding.backoff import (
     MAX_DELAY_MS,
     MAX_JITTERED_RUNGS,
     MAX_RUNGS,
@@ -15,7 +15,7 @@ from deadletter.core.backoff import (
     Linear,
     compile_schedule,
 )
-from deadletter.core.duration import duration_text, rough_duration_text
+from deadletter.core.text.durations import duration_text, rough_duration_text
 from deadletter.errors import UsageError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deadletter.core.capture import mapping
+from deadletter.core.topology.queue_patterns import mapping
 from deadletter.errors import UsageError
 
 

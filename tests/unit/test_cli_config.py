@@ -284,4 +284,6 @@ def test_help_is_there_at_once(tmp_path: Path) -> None:
         timeout=60,
         check=True,
     ).stdout.split()
-    assert not {"pydantic", "rich", "yaml", "jq", "asyncio", "deadletter.config.model"}.intersection(loaded)
+    assert not {"pydantic", "rich", "yaml", "jq", "asyncio", "deadletter.config.tables.file"}.intersection(
+        loaded
+    )

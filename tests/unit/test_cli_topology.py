@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from deadletter.cli.main import app
 from deadletter.cli.schedule import parse_backoff
-from deadletter.core.backoff import Backoff, Exponential, Fixed, Linear
-from deadletter.core.envelope import Address
-from deadletter.core.letter import Letter
-from deadletter.core.likeness import likeness
-from deadletter.core.message import HEADERS, MESSAGE_ID, Message
-from deadletter.core.table import Value, encode
+from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed, Linear
+from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.field_table import Value, encode
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import HEADERS, MESSAGE_ID, Message
+from deadletter.core.letter.same_letter import likeness
 from deadletter.errors import UsageError
 
 ASKED = ("topology", "plan", "--queue", "orders", "--broker-version", "4.3.6", "--backoff", "1s,1min")

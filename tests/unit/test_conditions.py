@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deadletter.core.decide import Answer
+from deadletter.core.deciding.decide import Answer
+from deadletter.core.deciding.policy import JqCondition
 from deadletter.core.guards import switch
 from deadletter.core.guards.switch import FAILURES
-from deadletter.core.policy import JqCondition
 from deadletter.errors import JqUnavailable
 from deadletter.jq import process
 from deadletter.jq.process import Limits, refusals
-from deadletter.service.conditions import Conditions, Question
-from deadletter.service.events import Event, Recovered, Trouble
+from deadletter.service.intake.conditions import Conditions, Question
+from deadletter.service.telling.service_events import Event, Recovered, Trouble
 
 YES, NO, UNANSWERED = Answer.YES, Answer.NO, Answer.UNANSWERED
 ENDLESS = "def f: f; f"

@@ -9,9 +9,17 @@ import pytest
 from deadletter.config import load
 from deadletter.config.settings import Mode, Settings
 from deadletter.config.values import count_by, count_by_text, duration_ms
-from deadletter.core.backoff import Exponential, Fixed, Linear
-from deadletter.core.deaths import ByQueue, ByReason, FirstEntry, NamedHeader, OwnAttempt, SumOfAll
-from deadletter.core.policy import DEFAULT_POLICY, ErrorRule, HeaderMatch, JqCondition, Match, Policy, Then
+from deadletter.core.deciding.backoff import Exponential, Fixed, Linear
+from deadletter.core.deciding.deaths import ByQueue, ByReason, FirstEntry, NamedHeader, OwnAttempt, SumOfAll
+from deadletter.core.deciding.policy import (
+    DEFAULT_POLICY,
+    ErrorRule,
+    HeaderMatch,
+    JqCondition,
+    Match,
+    Policy,
+    Then,
+)
 from deadletter.errors import ConfigError
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from deadletter.config import load
 from deadletter.config.files import read
-from deadletter.config.keys import Key, keys, variables
-from deadletter.config.schema import json_schema
 from deadletter.config.secrets import shown
 from deadletter.config.settings import Mode, Settings
 from deadletter.config.sources import CONFIG_VARIABLE
-from deadletter.core.backoff import compile_schedule
+from deadletter.config.tables.keys import Key, keys, variables
+from deadletter.config.tables.schema import json_schema
+from deadletter.core.deciding.backoff import compile_schedule
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "configuration.md"

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.config import load, model_serve
-from deadletter.config.keys import variables
-from deadletter.config.schema import json_schema
+from deadletter.config import load
 from deadletter.config.settings import GuardSettings, Mode, ServeSettings, Settings, StoreSettings
+from deadletter.config.tables import serve
+from deadletter.config.tables.keys import variables
+from deadletter.config.tables.schema import json_schema
 from deadletter.config.values import LISTEN_PATTERN, listen
-from deadletter.core.deaths import OriginBy
+from deadletter.core.deciding.deaths import OriginBy
+from deadletter.core.deciding.policy import MAX_BUDGET_PER_MINUTE, Policy
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.layouts import levels
-from deadletter.core.policy import MAX_BUDGET_PER_MINUTE, Policy
 from deadletter.errors import UsageError
 
 
@@ -246,7 +247,7 @@ def test_origins(tmp_path: Path, lines: str, origins: tuple[str, ...], origin_by
 
 
 def test_the_name_of_the_retry_queue_is_that_of_the_layout() -> None:
-    assert model_serve.RETRY_QUEUE == levels.RETRY_QUEUE
+    assert serve.RETRY_QUEUE == levels.RETRY_QUEUE
 
 
 def test_watches_of_levels_side_by_side(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from deadletter.consumer.backoffs import fixed
-from deadletter.consumer.batching import BatchHandler
-from deadletter.consumer.details import Teller
-from deadletter.consumer.handling import DONE, KNOWN, Again, Aside, Away, Handler
+from deadletter.consumer.handlers.batching import BatchHandler
+from deadletter.consumer.handlers.failure_details import Teller
+from deadletter.consumer.handlers.handling import DONE, KNOWN, Again, Aside, Away, Handler
 from deadletter.consumer.idempotency import MemoryIds, Seen, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import (
@@ -23,11 +23,11 @@ from deadletter.consumer.outcomes import (
     Rules,
     park,
 )
-from deadletter.core import names
-from deadletter.core.envelope import Address
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message as Raw
-from deadletter.core.message import View, encode
+from deadletter.core.letter import names
+from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import View, encode
 from deadletter.errors import StoreUnreachable, UsageError
 
 RULES = Rules(retries=3, backoff=fixed(1), on={KeyError: park})
@@ -392,4 +392,4 @@ async def test_the_stack_of_a_failure_begins_with_the_application() -> None:
     assert isinstance(outcome, Again)
     stack = str(Teller().headers(outcome.error, at_ms=1, first_at_ms=None)[names.ERROR_STACK])
     assert "in fails" in stack
-    assert "consumer/handling.py" not in stack
+    assert "consumer/handlers/handling.py" not in stack

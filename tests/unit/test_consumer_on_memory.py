@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deadletter import Consumer, RetryLater, exponential, fixed, linear, park
-from deadletter.broker.memory import MemoryBroker, virtual_time
-from deadletter.core import names
-from deadletter.core.message import view
+from deadletter.core.letter import names
+from deadletter.core.letter.message import view
+from deadletter.testing.memory import MemoryBroker, virtual_time
 
 PLACES = {
     "return": "deadletter.parked", "ladder": "orders__dlq", "loop": "orders.dlq", "native": "orders.dlq"

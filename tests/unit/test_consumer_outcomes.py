@@ -11,11 +11,10 @@ import msgspec
 import pydantic
 import pytest
 
-from deadletter.broker.verdict import Send
 from deadletter.consumer.backoffs import exponential, fixed, linear, own
-from deadletter.consumer.decoding import decoder_for
-from deadletter.consumer.details import MESSAGE_CHARS, STACK_CHARS, Teller, slimmer
-from deadletter.consumer.judging import Again, Aside, Away, judged
+from deadletter.consumer.handlers.decoding import decoder_for
+from deadletter.consumer.handlers.failure_details import MESSAGE_CHARS, STACK_CHARS, Teller, slimmer
+from deadletter.consumer.handlers.judging import Again, Aside, Away, judged
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import (
     Discard,
@@ -27,15 +26,16 @@ from deadletter.consumer.outcomes import (
     park,
     retry,
 )
-from deadletter.consumer.paths import Past, Paths, Way
-from deadletter.core import names, table
-from deadletter.core.backoff import Schedule
-from deadletter.core.envelope import Address
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message as Raw
-from deadletter.core.message import View, encode
-from deadletter.core.table import Value
+from deadletter.consumer.queues.layout_routes import Past, Paths, Way
+from deadletter.core.deciding.backoff import Schedule
+from deadletter.core.letter import field_table, names
+from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import View, encode
 from deadletter.errors import UsageError
+from deadletter.move.verdict import Send
 
 
 # -- rules ---------------------------------------------------------------------------------------------------
@@ -279,12 +279,12 @@ def test_text_that_no_header_can_hold_is_made_visible() -> None:
     error = caught(ValueError("file \udcff"))
     told = Teller().headers(error, at_ms=1, first_at_ms=None)
     assert told[names.ERROR_MESSAGE] == "file \\udcff"
-    table.encode(told)
+    field_table.encode(told)
     past = Past.unread()
     for way in (Way.RETURN, Way.LADDER, Way.LOOP, Way.NATIVE):
         route = Paths(way, "q").aside(past, told, cause="c", why=str(error))
         assert isinstance(route, Send)
-        table.encode(route.headers)
+        field_table.encode(route.headers)
 
 
 # -- the message ---------------------------------------------------------------------------------------------

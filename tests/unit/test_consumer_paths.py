@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from deadletter.broker.receipts import Receipts
-from deadletter.broker.verdict import Send, Wrap
 from deadletter.consumer.backoffs import compiled, fixed, linear
-from deadletter.consumer.paths import Past, Paths, Reject, Way, extra_rung_name, rounded_ms
-from deadletter.consumer.rungs import delay_of
+from deadletter.consumer.queues.extra_rungs import delay_of
+from deadletter.consumer.queues.layout_routes import Past, Paths, Reject, Way, extra_rung_name, rounded_ms
+from deadletter.consumer.queues.suspicion import ALONE, FINE, Anew, Deadly, Suspicion, suspicion
 from deadletter.consumer.statistics import delays_of, parked_in
-from deadletter.consumer.suspicion import ALONE, FINE, Anew, Deadly, Suspicion, suspicion
-from deadletter.core import names
-from deadletter.core.envelope import Address, Deaths, Leg
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message as Raw
-from deadletter.core.message import View, encode
-from deadletter.core.table import Value
+from deadletter.core.letter import names
+from deadletter.core.letter.envelope import Address, Deaths, Leg
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import View, encode
+from deadletter.move.receipts import Receipts
+from deadletter.move.verdict import Send, Wrap
 
 SCHEDULE = compiled(fixed(1, 10, 60), 3)
 FRESH = Past(attempt=0, counted=0, deliveries=0, exchange="ex", routing_key="key", first_failed_at_ms=None)

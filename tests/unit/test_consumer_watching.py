@@ -11,17 +11,17 @@ from prometheus_client import CollectorRegistry
 
 from deadletter.consumer.app import Consumer
 from deadletter.consumer.backoffs import fixed
-from deadletter.consumer.desk import HELD_MINUTES
+from deadletter.consumer.consumer_metrics import REASONS_MAX, ConsumerMetrics
 from deadletter.consumer.events import Audience, Event, Fate, Handled, Lost, Paused, Ready, Resumed, Stopping
-from deadletter.consumer.gate import Gate
 from deadletter.consumer.idempotency import MemoryIds
 from deadletter.consumer.log_events import log_events
-from deadletter.consumer.metrics import REASONS_MAX, ConsumerMetrics
 from deadletter.consumer.outcomes import park
-from deadletter.core.envelope import Address
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message as Raw
-from deadletter.core.message import View, encode
+from deadletter.consumer.queues.health_wait import Gate
+from deadletter.consumer.queues.queue_options import HELD_MINUTES
+from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import View, encode
 from deadletter.errors import UsageError
 
 LETTER = Letter(source="q", message=Raw(encode(View()), b"x"), came_by=Address(b"", b"q"), redelivered=False)

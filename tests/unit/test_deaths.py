@@ -8,9 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from deadletter.core import deaths as d
-from deadletter.core import lenient
-from deadletter.core.origin import (
+from deadletter.core.deciding import deaths as d
+from deadletter.core.deciding.origin import (
     Ambiguous,
     Claimed,
     Copied,
@@ -21,6 +20,7 @@ from deadletter.core.origin import (
     Unknown,
     read_provenance,
 )
+from deadletter.core.letter import header_values
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -117,7 +117,7 @@ def test_thousands_of_entries_are_cut() -> None:
 def test_a_name_that_is_not_utf8_survives_byte_for_byte() -> None:
     history = d.read_history({"x-death": [{**entry("x"), "queue": b"caf\xe9"}]})
     assert history.recent[0].queue.encode("utf-8", "surrogateescape") == b"caf\xe9"
-    assert lenient.shown(history.recent[0].queue) == "caf\\xe9"
+    assert header_values.shown(history.recent[0].queue) == "caf\\xe9"
 
 
 def test_our_older_deaths_come_after_the_broker_s() -> None:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from deadletter.core.backoff import Exponential, Fixed, Linear
-from deadletter.core.deaths import ByReason, FirstEntry, NamedHeader
-from deadletter.core.decide import (
+from deadletter.core.deciding.backoff import Exponential, Fixed, Linear
+from deadletter.core.deciding.deaths import ByReason, FirstEntry, NamedHeader
+from deadletter.core.deciding.decide import (
     NO_ANSWERS,
     Answer,
     Cause,
@@ -22,10 +22,10 @@ from deadletter.core.decide import (
     decide,
     questions,
 )
-from deadletter.core.explain import MAX_STEPS, Considered, explain
-from deadletter.core.letter_view import LetterView, view_letter
-from deadletter.core.origin import Copied, Fresh, Origin, Returned
-from deadletter.core.policy import ErrorRule, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.deciding.explain import MAX_STEPS, Considered, explain
+from deadletter.core.deciding.letter_view import LetterView, view_letter
+from deadletter.core.deciding.origin import Copied, Fresh, Origin, Returned
+from deadletter.core.deciding.policy import ErrorRule, JqCondition, Match, Policies, Policy, Then
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 WATCH = Circumstances(continuous=True)

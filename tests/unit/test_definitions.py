@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.broker.definitions import read_definitions
-from deadletter.core.topology import Kind
+from deadletter.broker.definitions_file import read_definitions
+from deadletter.core.topology.vhost import Kind
 from deadletter.errors import UsageError
 
 

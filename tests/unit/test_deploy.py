@@ -16,10 +16,10 @@ import yaml
 
 from deadletter.cli.main import app
 from deadletter.config import load
-from deadletter.config.keys import variables
 from deadletter.config.settings import Settings
 from deadletter.config.sources import CONFIG_VARIABLE
-from deadletter.service.metrics import METRICS
+from deadletter.config.tables.keys import variables
+from deadletter.service.telling.service_metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -10,8 +10,8 @@ import typer
 
 from deadletter import errors
 from deadletter.cli.main import app
-from deadletter.core import names
-from deadletter.core.rules import RULES
+from deadletter.core.letter import names
+from deadletter.doctor.rules import RULES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

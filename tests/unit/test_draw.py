@@ -9,15 +9,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from deadletter.core.definitions import read_definitions
-from deadletter.core.draw.definitions import definitions
-from deadletter.core.draw.graph import NODES_MAX, Line, Shape, graph
-from deadletter.core.draw.layering import layered
-from deadletter.core.draw.mermaid import mermaid
-from deadletter.core.draw.svg import _places, svg
-from deadletter.core.drift import compare
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.topology import Binding, Exchange, Kind, Queue, Topology, topology
+from deadletter.core.topology.definitions import read_definitions
+from deadletter.core.topology.definitions_export import definitions
+from deadletter.core.topology.drift import compare
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology, topology
+from deadletter.drawing.graph import NODES_MAX, Line, Shape, graph
+from deadletter.drawing.layering import layered
+from deadletter.drawing.mermaid import mermaid
+from deadletter.drawing.svg import _places, svg
 from deadletter.errors import UsageError
 
 LEVELS = (1000, 5000, 600_000)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deadletter.core import migration
-from deadletter.core.drift import (
+from deadletter.core.topology import migration
+from deadletter.core.topology.drift import (
     DifferentExchange,
     DifferentPolicy,
     DifferentQueue,
@@ -19,8 +19,8 @@ from deadletter.core.drift import (
     compare,
     words,
 )
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.topology import Binding, Exchange, Kind, Queue, Topology, topology
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology, topology
 
 OURS = BrokerPolicy(
     name="deadletter",

@@ -13,11 +13,11 @@ import pytest
 from tests import amqp_oracle as oracle
 from tests.amqp_oracle import Field
 
-from deadletter.core import envelope, message, table
-from deadletter.core.envelope import MAX_DEATHS_BYTES, Address, Deaths, Route
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message
-from deadletter.core.table import Value
+from deadletter.core.letter import envelope, field_table, message
+from deadletter.core.letter.envelope import MAX_DEATHS_BYTES, Address, Deaths, Route
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message
 from deadletter.errors import MessageError, UsageError
 
 CAME_BY: Final = Address(b"orders", b"order.created")
@@ -52,11 +52,11 @@ def moved(
 def entries(properties: bytes) -> list[tuple[bytes, bytes]]:
     """Name and typed value of each header, in order."""
     raw = message.header_table(properties)
-    return [(name, raw[value:end]) for name, _, value, end in table.walk(raw)]
+    return [(name, raw[value:end]) for name, _, value, end in field_table.walk(raw)]
 
 
 def headers(properties: bytes) -> dict[str, Value]:
-    return table.decode(message.header_table(properties))
+    return field_table.decode(message.header_table(properties))
 
 
 def names(properties: bytes) -> list[bytes]:
@@ -449,7 +449,7 @@ def test_deaths_over_many_trips_are_bounded_and_the_oldest_go() -> None:
         letter = moved(with_raw_headers(letter, oracle.entry(b"x-death", oracle.array([newest]))))
     raw = dict(entries(letter))[b"deadletter-deaths"]
     assert len(raw) <= MAX_DEATHS_BYTES + 5
-    kept = table.decode_value(raw)
+    kept = field_table.decode_value(raw)
     assert isinstance(kept, list)
     queues = [found["queue"] for found in kept if isinstance(found, dict)]
     assert queues == [f"trip-{trip}" for trip in range(59, 59 - len(queues), -1)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deadletter.core.backoff import MAX_RETRIES, Backoff, Fixed, Linear
-from deadletter.core.event_config import (
+from deadletter.core.deciding.backoff import MAX_RETRIES, Backoff, Fixed, Linear
+from deadletter.core.deciding.event_config import (
     MAX_WARNINGS,
     Row,
     check_new,
@@ -14,7 +14,7 @@ from deadletter.core.event_config import (
     in_force,
     policies_from,
 )
-from deadletter.core.policy import (
+from deadletter.core.deciding.policy import (
     DEFAULT_BACKOFF,
     MAX_LEVELS_TOGETHER,
     MAX_POLICIES,

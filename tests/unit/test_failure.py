@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from deadletter.core import failure as f
-from deadletter.core.failure import Failure, Framework, read_failure
+from deadletter.core.deciding import failure as f
+from deadletter.core.deciding.failure import Failure, Framework, read_failure
 
 JAVA_STACK = """org.springframework.amqp.rabbit.support.ListenerExecutionFailedException: Listener threw
 \tat org.springframework.amqp.rabbit.listener.Adapter.wrap(Adapter.java:10)

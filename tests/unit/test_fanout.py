@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deadletter.core.fanout import Fanouts
-from deadletter.core.table import Value
-from deadletter.core.topology import Binding, Exchange, Queue, Topology, topology
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.fanout import Fanouts
+from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
 
 DLQS = ("orders.dlq", "billing.dlq")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deadletter.broker.flights import Flights, Outcome
+from deadletter.move.flights import Flights, Outcome
 
 SAFE, UNROUTABLE, REFUSED = Outcome.SAFE, Outcome.UNROUTABLE, Outcome.REFUSED
 

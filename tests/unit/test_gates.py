@@ -8,15 +8,15 @@ from typing import Final
 import pytest
 
 from deadletter.config.settings import GuardSettings
+from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
-from deadletter.core.policy import Policies, Policy
-from deadletter.service import gates as module
-from deadletter.service.allowance import Allowance
-from deadletter.service.events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
-from deadletter.service.gates import BUDGET, FORGET_S, Gates
-from deadletter.service.needs import Dead
-from deadletter.service.news import Item, What
+from deadletter.service.guarding import gates as module
+from deadletter.service.guarding.allowance import Allowance
+from deadletter.service.guarding.gates import BUDGET, FORGET_S, Gates
+from deadletter.service.protocols import Dead
+from deadletter.service.telling.instance_news import Item, What
+from deadletter.service.telling.service_events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
 
 CLOSED: Final = OriginState(exists=True, consumers=0, ready=0)
 OPEN: Final = OriginState(exists=True, consumers=1, ready=0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from deadletter.core.guards.breaker import Breaker, BreakerTerms
+from deadletter.core.guards.copies_alarm import Growth
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp, strictest
+from deadletter.core.guards.full_origin import Refusals
 from deadletter.core.guards.gate import Gate, GateNotice, GateState
-from deadletter.core.guards.growth import Growth
 from deadletter.core.guards.health import OriginState, health
-from deadletter.core.guards.refusals import Refusals
 from deadletter.errors import UsageError
-from deadletter.service import events
+from deadletter.service.telling import service_events
 
 WELL = OriginState(exists=True, consumers=2, ready=10)
 
@@ -258,7 +258,7 @@ def told(gate: Gate, now: float) -> tuple[str, str] | None:
 
 
 def test_the_words_are_those_of_the_events() -> None:
-    assert [str(state) for state in GateState] == [str(state) for state in events.GateState]
+    assert [str(state) for state in GateState] == [str(state) for state in service_events.GateState]
 
 
 def test_a_gate_nothing_happens_at_is_free_and_silent() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from deadletter.service.events import Event, LifeChanged, QueueGone, Recovered, Stage, Trouble
-from deadletter.service.health import SILENT_S, Condition, Health
+from deadletter.service.telling.service_events import Event, LifeChanged, QueueGone, Recovered, Stage, Trouble
+from deadletter.service.telling.service_health import SILENT_S, Condition, Health
 
 READY = LifeChanged(stage=Stage.READY)
 BROKER_AWAY = Trouble(what="broker", why="nobody answers at rabbit:5672")

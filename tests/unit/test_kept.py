@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
-from deadletter.service.allowance import Allowance
-from deadletter.service.kept import Kept, Shut, Soon, Step, Take, in_words, next_step
+from deadletter.service.guarding.allowance import Allowance
+from deadletter.service.guarding.kept import Kept, Shut, Soon, Step, Take, in_words, next_step
 
 OPEN = Allowance(count=None)
 SHUT = Allowance(count=0, wait_s=1.0)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadletter.core.backoff import (
+from deadletter.core.deciding.backoff import (
     NO_RETRIES,
     Exponential,
     Fixed,
@@ -20,13 +20,13 @@ from deadletter.core.backoff import (
 )
 from deadletter.core.layouts import LAYOUTS, correction_text, corrections, ladder, levels, naming, plan
 from deadletter.core.layouts.native import Growth, growth
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.plan import Plan
-from deadletter.core.routing import Router
-from deadletter.core.rules import examine
-from deadletter.core.rules.case import Case
-from deadletter.core.table import Value
-from deadletter.core.topology import PREDECLARED, Binding, Exchange, Queue, topology
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.plan import Plan
+from deadletter.core.topology.routing import Router
+from deadletter.core.topology.vhost import PREDECLARED, Binding, Exchange, Queue, topology
+from deadletter.doctor.rules import examine
+from deadletter.doctor.rules.case import Case
 from deadletter.errors import UsageError
 
 VERSIONS = ("3.10.8", "4.0.5", "4.3.6")

@@ -13,10 +13,10 @@ import pytest
 from tests import amqp_oracle as oracle
 from tests.amqp_oracle import Field
 
-from deadletter.core import envelope, message, names, table
-from deadletter.core.envelope import Address, Deaths, Leg, Route
-from deadletter.core.message import Message
-from deadletter.core.table import Value
+from deadletter.core.letter import envelope, field_table, message, names
+from deadletter.core.letter.envelope import Address, Deaths, Leg, Route
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message
 from deadletter.errors import UsageError
 
 CAME_BY: Final = Address(b"shop", b"order.created")
@@ -64,11 +64,11 @@ def home(properties: bytes, target: Address = EXCHANGE) -> bytes:
 def entries(properties: bytes) -> list[tuple[bytes, bytes]]:
     """Name and typed value of each header, in order."""
     raw = message.header_table(properties)
-    return [(name, raw[value:end]) for name, _, value, end in table.walk(raw)]
+    return [(name, raw[value:end]) for name, _, value, end in field_table.walk(raw)]
 
 
 def headers(properties: bytes) -> dict[str, Value]:
-    return table.decode(message.header_table(properties))
+    return field_table.decode(message.header_table(properties))
 
 
 def with_headers(*found: tuple[bytes, Field], priority: int | None = None) -> bytes:
@@ -230,7 +230,7 @@ def test_what_tells_of_a_place_does_not_leave_it(name: str, leg: Leg, deaths: De
     out = headers(sent(stale, leg=leg, deaths=deaths))
     assert name not in out
     assert out["a"] == 1
-    fresh = table.entry(name, "of this place")
+    fresh = field_table.entry(name, "of this place")
     assert [value for found, value in entries(sent(stale, leg=leg, deaths=deaths, more=fresh))
             if found == name.encode()] == [oracle.text(b"of this place").wire]  # fmt: skip
 

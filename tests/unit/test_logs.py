@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 
-from deadletter.service import logs as module
-from deadletter.service.events import (
+from deadletter.service.telling import logs as module
+from deadletter.service.telling.log_lines import Lines, safe
+from deadletter.service.telling.logs import Format, Level, Logs, configure
+from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
@@ -43,8 +45,6 @@ from deadletter.service.events import (
     Tidied,
     Trouble,
 )
-from deadletter.service.log_lines import Lines, safe
-from deadletter.service.logs import Format, Level, Logs, configure
 
 BROKER = "amqp://svc@rabbit:5672/%2F"
 
@@ -368,8 +368,8 @@ def test_a_stream_that_is_gone_is_counted_and_kills_nobody() -> None:
 def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
     program = """
 import sys
-from deadletter.service.events import QueueGone
-from deadletter.service.logs import configure
+from deadletter.service.telling.service_events import QueueGone
+from deadletter.service.telling.logs import configure
 logs = configure(format="json", level="info", stream=sys.stderr, instance="i", broker="b")
 for number in range(20000):
     logs.listener(QueueGone(queue="x" * 200))

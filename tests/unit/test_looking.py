@@ -1,11 +1,10 @@
-"""`core.looking`: when a letter must not be given back; `broker.refusals`: when it is tried again."""
+"""`core.letter.look_cost`: when none may be given back; `move.refused_letters`: when it may go again."""
 
 from __future__ import annotations
 
 import pytest
 
-from deadletter.broker.refusals import PAUSE_MAX_S, PAUSE_S, Refusals
-from deadletter.core.looking import (
+from deadletter.core.letter.look_cost import (
     DEFAULT_LIMIT,
     Deliveries,
     LookCost,
@@ -13,6 +12,7 @@ from deadletter.core.looking import (
     deliveries_by_default,
     deliveries_of,
 )
+from deadletter.move.refused_letters import PAUSE_MAX_S, PAUSE_S, Refusals
 
 
 @pytest.mark.parametrize("version", ["4.0.5", "4.3.6", "", "5.1", "unknown"])

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from deadletter.service import lookout
-from deadletter.service.lookout import Lookout
+from deadletter.service.intake import lookout
+from deadletter.service.intake.lookout import Lookout
 
 
 async def test_one_look_serves_all_who_wait_and_nobody_who_came_later() -> None:

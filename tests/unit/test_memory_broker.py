@@ -18,20 +18,10 @@ from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.publisher import publish_all
-from deadletter.broker.courier import Bounds, Courier, Ended, Judging, Letter, Send, Terms
-from deadletter.broker.memory import (
-    MemoryBroker,
-    MemoryConnection,
-    MemoryLink,
-    VirtualClock,
-    settle,
-    virtual_time,
-)
-from deadletter.broker.memory.channels import HANDLERS
 from deadletter.broker.session import Connected, Event, Link, Persistence, Waiting, supervise
-from deadletter.core import names
-from deadletter.core.message import Message, View, encode, view
-from deadletter.core.table import Value
+from deadletter.core.letter import names
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message, View, encode, view
 from deadletter.errors import (
     ClosedByBroker,
     ConnectionForced,
@@ -42,8 +32,18 @@ from deadletter.errors import (
     UsageError,
     WireError,
 )
-from deadletter.service.events import Recovered, Trouble
-from deadletter.service.line import Line
+from deadletter.move.courier import Bounds, Courier, Ended, Judging, Letter, Send, Terms
+from deadletter.service.queue_loop import Line
+from deadletter.service.telling.service_events import Recovered, Trouble
+from deadletter.testing.memory import (
+    MemoryBroker,
+    MemoryConnection,
+    MemoryLink,
+    VirtualClock,
+    settle,
+    virtual_time,
+)
+from deadletter.testing.memory.connections.server_channel import HANDLERS
 
 EMPTY = b"\0\0"
 

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from deadletter.broker.memory import VirtualClock, virtual_time
-from deadletter.broker.memory.clock import BEGINNING
 from deadletter.errors import UsageError
+from deadletter.testing.memory import VirtualClock, virtual_time
+from deadletter.testing.memory.clock import BEGINNING
 
 LONG_S = 100_000.0
 """A real wait of this length would end the test run, not the test."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests import amqp_oracle as oracle
 
-from deadletter.core import message
-from deadletter.core.message import View
+from deadletter.core.letter import message
+from deadletter.core.letter.message import View
 from deadletter.errors import MessageError
 
 HEADERS = oracle.table_bytes([(b"a", oracle.int8(1))])

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from deadletter.service import metrics as module
-from deadletter.service.events import (
+from deadletter.service.telling import service_metrics as module
+from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Event,
@@ -30,7 +30,7 @@ from deadletter.service.events import (
     SweepEnded,
     Trouble,
 )
-from deadletter.service.metrics import LABEL_SETS, METRICS, Metrics
+from deadletter.service.telling.service_metrics import LABEL_SETS, METRICS, Metrics
 
 DOCS = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 ORDER = {metric.name: metric.labels for metric in METRICS if metric.labels}

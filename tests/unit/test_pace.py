@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deadletter.broker.pace import Overdue, Pace
+from deadletter.move.pace import Overdue, Pace
 
 
 @pytest.mark.parametrize("rate", [0.5, 1, 7, 100, 5000])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from deadletter.core.deaths import Death, OriginBy, read_history
-from deadletter.core.descent import Descent
-from deadletter.core.letter_view import LetterView, view_letter
-from deadletter.core.origin import Claimed, Copied, Fresh, Origin, Returned, Unproven
-from deadletter.core.place import Place
-from deadletter.core.topology import Binding, Exchange, Kind, Queue, Topology, topology
+from deadletter.core.deciding.deaths import Death, OriginBy, read_history
+from deadletter.core.deciding.letter_view import LetterView, view_letter
+from deadletter.core.deciding.origin import Claimed, Copied, Fresh, Origin, Returned, Unproven
+from deadletter.core.deciding.place import Place
+from deadletter.core.topology.descent import Descent
+from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology, topology
 
 
 def queue(name: str, dlx: str | None = None, key: str | None = None) -> Queue:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from deadletter.core.backoff import Exponential, Fixed, Linear
-from deadletter.core.letter_view import LetterView, view_letter
-from deadletter.core.policy import (
+from deadletter.core.deciding.backoff import Exponential, Fixed, Linear
+from deadletter.core.deciding.letter_view import LetterView, view_letter
+from deadletter.core.deciding.policy import (
     DEFAULT_POLICY,
     MAX_LEVELS_TOGETHER,
     ErrorRule,

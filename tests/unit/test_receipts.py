@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deadletter.broker.receipts import Ack, Receipts
+from deadletter.move.receipts import Ack, Receipts
 
 
 def receipts(taken: int, *, patience: int = 100) -> Receipts:

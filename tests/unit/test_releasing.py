@@ -9,23 +9,23 @@ from typing import Final
 
 import pytest
 
-from deadletter.broker.verdict import Later, Leave, Send, Setback, Stamped, Verdict, Wrap
-from deadletter.broker.ways import Home
+from deadletter.broker.return_exchanges import Home
 from deadletter.config.settings import GuardSettings
-from deadletter.core import names, table
-from deadletter.core.envelope import Address, Deaths, Leg
+from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, PARKED, held_name
-from deadletter.core.letter import Letter
-from deadletter.core.message import Message, View, encode
-from deadletter.core.policy import Policies, Policy
-from deadletter.core.table import Value
-from deadletter.service import releasing
-from deadletter.service.addressing import Shape
-from deadletter.service.events import Event, Fate, Kind
-from deadletter.service.gates import Gates
-from deadletter.service.releasing import Releaser
+from deadletter.core.letter import field_table, names
+from deadletter.core.letter.envelope import Address, Deaths, Leg
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message, View, encode
+from deadletter.move.verdict import Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.service.guarding import release
+from deadletter.service.guarding.gates import Gates
+from deadletter.service.guarding.release import Releaser
+from deadletter.service.intake.addressing import Shape
+from deadletter.service.telling.service_events import Event, Fate, Kind
 
 CARRIED: Final[dict[str, Value]] = {
     names.ID: "0123456789abcdef0123456789abcdef",
@@ -113,7 +113,7 @@ def without(*missing: str) -> dict[str, Value]:
 
 def sent(verdict: Verdict) -> Send:
     if isinstance(verdict, Stamped):
-        assert table.decode(verdict.entries).keys() == {names.RELEASED_AT}
+        assert field_table.decode(verdict.entries).keys() == {names.RELEASED_AT}
         assert fate_of(verdict.send).kind is Kind.RELEASED
         return verdict.send
     assert isinstance(verdict, Send)
@@ -122,7 +122,7 @@ def sent(verdict: Verdict) -> Send:
 
 def parked(verdict: Verdict) -> tuple[Send, Fate]:
     assert isinstance(verdict, Stamped)
-    assert table.decode(verdict.entries).keys() == {names.PARKED_AT}
+    assert field_table.decode(verdict.entries).keys() == {names.PARKED_AT}
     fate = verdict.send.fate
     assert isinstance(fate, Fate)
     assert fate.kind is Kind.PARKED
@@ -207,7 +207,7 @@ def test_an_unreadable_letter_is_wrapped(raw: bytes) -> None:
 
 
 def test_only_so_many_kinds_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releasing, "KNOWN_MAX", 3)
+    monkeypatch.setattr(release, "KNOWN_MAX", 3)
     bench = Bench()
     for number in range(10):
         key = f"order.{number}"

@@ -14,15 +14,24 @@ from typing import TypeAlias
 
 import pytest
 
-from deadletter.core.finding import Finding, Severity
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.rules import RULES, cycles, examine, growth, limits, loss, strategy
-from deadletter.core.rules.case import Case
-from deadletter.core.table import Value
-from deadletter.core.topology import Binding, Consumer, Exchange, Kind, Queue, QueueState, Topology, topology
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import (
+    Binding,
+    Consumer,
+    Exchange,
+    Kind,
+    Queue,
+    QueueState,
+    Topology,
+    topology,
+)
+from deadletter.doctor.finding import Finding, Severity
+from deadletter.doctor.rules import RULES, cycles, examine, limits, loss, multiplying, strategy
+from deadletter.doctor.rules.case import Case
 from deadletter.errors import UsageError
 
-MINE = (*loss.RULES, *limits.RULES, *strategy.RULES, *growth.RULES, *cycles.RULES)
+MINE = (*loss.RULES, *limits.RULES, *strategy.RULES, *multiplying.RULES, *cycles.RULES)
 Part: TypeAlias = Exchange | Queue | Binding | BrokerPolicy
 
 

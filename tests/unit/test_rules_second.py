@@ -13,12 +13,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from deadletter.core.finding import Finding, Severity
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.rules import access, effects, live, neglect, refusal, versions
-from deadletter.core.rules.case import Case, Rule
-from deadletter.core.table import Value
-from deadletter.core.topology import (
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import (
     Binding,
     Consumer,
     Exchange,
@@ -29,13 +26,16 @@ from deadletter.core.topology import (
     Topology,
     topology,
 )
+from deadletter.doctor.finding import Finding, Severity
+from deadletter.doctor.rules import access, effects, live, neglect, refusal, upgrades
+from deadletter.doctor.rules.case import Case, Rule
 
 NOW_MS = 1_800_000_000_000
 ALL: tuple[Rule, ...] = (
     *refusal.RULES,
     *neglect.RULES,
     *effects.RULES,
-    *versions.RULES,
+    *upgrades.RULES,
     *access.RULES,
     *live.RULES,
 )

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from deadletter.core.layouts.serving import serving
-from deadletter.core.merging import BrokerPolicy, Chooser, effective, void_keys
-from deadletter.core.safekeeping import Risk, Told, dangers, shortfalls, threats
-from deadletter.core.table import Value
-from deadletter.core.topology import Exchange, Queue, Topology, topology
+from deadletter.core.layouts.service import serving
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import BrokerPolicy, Chooser, effective, void_keys
+from deadletter.core.topology.safekeeping import Risk, Told, dangers, shortfalls, threats
+from deadletter.core.topology.vhost import Exchange, Queue, Topology, topology
 
 VERSIONS = ("3.10.8", "4.0.5", "4.3.6")
 LEVEL = "deadletter.delay.1000"

@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 
 from deadletter.core.layouts.naming import exactly
-from deadletter.core.layouts.serving import Limit, limit_of, serving
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.table import Value
-from deadletter.core.topology import Queue, Topology, topology
+from deadletter.core.layouts.service import Limit, limit_of, serving
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import Queue, Topology, topology
 
 OLD: Final = "3.10.8"
 NEW: Final = ("4.0.5", "4.3.6")

@@ -12,36 +12,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deadletter.broker.verdict import Drop, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
-from deadletter.broker.ways import Home
+from deadletter.broker.return_exchanges import Home
 from deadletter.config.settings import GuardSettings
-from deadletter.core import decide as deciding
-from deadletter.core import names, table
-from deadletter.core.backoff import Backoff, Exponential, Fixed
-from deadletter.core.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
-from deadletter.core.decide import Answer, Circumstances, Discard, Park, Retry
-from deadletter.core.descent import Descent
-from deadletter.core.envelope import Address, Deaths, Leg
-from deadletter.core.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.deciding import decide as deciding
+from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed
+from deadletter.core.deciding.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
+from deadletter.core.deciding.decide import Answer, Circumstances, Discard, Park, Retry
+from deadletter.core.deciding.letter_view import view_letter
+from deadletter.core.deciding.origin import Copied
+from deadletter.core.deciding.place import Place
+from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import PARKED, level_name
-from deadletter.core.letter import Letter
-from deadletter.core.letter_view import view_letter
-from deadletter.core.message import Message, View, encode
-from deadletter.core.origin import Copied
-from deadletter.core.place import Place
-from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
-from deadletter.core.table import Value
-from deadletter.core.topology import Binding, Exchange, Queue, Topology, topology
+from deadletter.core.letter import field_table, names
+from deadletter.core.letter.envelope import Address, Deaths, Leg
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.topology.descent import Descent
+from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import JqUnavailable
-from deadletter.service import sorting
-from deadletter.service.addressing import Shape
-from deadletter.service.asking import Asker
-from deadletter.service.conditions import Conditions, Question
-from deadletter.service.events import Decided, Event, Fate, FindingNamed, Kind
-from deadletter.service.gates import Gates
-from deadletter.service.sorting import Intake, Sorter
+from deadletter.move.verdict import Drop, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.service.guarding.gates import Gates
+from deadletter.service.intake import sorting
+from deadletter.service.intake.addressing import Shape
+from deadletter.service.intake.condition_batches import Asker
+from deadletter.service.intake.conditions import Conditions, Question
+from deadletter.service.intake.sorting import Intake, Sorter
+from deadletter.service.telling.service_events import Decided, Event, Fate, FindingNamed, Kind
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NOW_MS: Final = int(NOW.timestamp() * 1000)
@@ -167,7 +167,7 @@ def returned(attempt: int, **more: Value) -> Letter:
 def stamped(verdict: Verdict) -> tuple[Send, dict[str, Value]]:
     """The way, and the headers of this letter alone."""
     assert isinstance(verdict, Stamped)
-    return verdict.send, table.decode(verdict.entries)
+    return verdict.send, field_table.decode(verdict.entries)
 
 
 def fate_of(verdict: Verdict) -> Fate:

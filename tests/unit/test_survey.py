@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from deadletter.config.settings import Mode, Watch
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.table import Value
-from deadletter.core.topology import Binding, Exchange, Queue, Topology, topology
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
 from deadletter.service.survey import Limits, see
 
 ALL: Final = Watch(dlq="*.dlq", vhost="/", mode=Mode.CONSUME)

@@ -15,17 +15,17 @@ from tests import amqp_oracle as oracle
 from tests.amqp_server import Peer, serving
 
 from deadletter.amqp.address import Address
-from deadletter.broker.courier import Judging
 from deadletter.broker.lease import lease_name
 from deadletter.broker.session import Link
-from deadletter.broker.verdict import Leave
 from deadletter.config.settings import Mode, Watch
-from deadletter.core.backoff import Exponential, Fixed
+from deadletter.core.deciding.backoff import Exponential, Fixed
 from deadletter.core.guards.flow import FREE, Flow
 from deadletter.errors import ConnectionLost
-from deadletter.service.allowance import Allowance
-from deadletter.service.events import Event, LeaseChanged, SweepEnded, Trouble
+from deadletter.move.courier import Judging
+from deadletter.move.verdict import Leave
+from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.sweeps import Sweeper
+from deadletter.service.telling.service_events import Event, LeaseChanged, SweepEnded, Trouble
 
 DLQ: Final = "orders.dlq"
 HOUR_MS: Final = 3_600_000

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deadletter.service.events import Confirmed, LifeChanged, Recovered, Stage, Trouble
-from deadletter.service.systemd import Notifier
+from deadletter.service.telling.service_events import Confirmed, LifeChanged, Recovered, Stage, Trouble
+from deadletter.service.telling.systemd import Notifier
 
 
 class Systemd:

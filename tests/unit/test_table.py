@@ -9,8 +9,8 @@ import pytest
 from tests import amqp_oracle as oracle
 from tests.amqp_oracle import Field
 
-from deadletter.core import table
-from deadletter.core.table import Value
+from deadletter.core.letter import field_table
+from deadletter.core.letter.field_table import Value
 from deadletter.errors import MessageError
 
 EVERY_TYPE = [
@@ -47,28 +47,28 @@ EVERY_TYPE = [
 
 @pytest.mark.parametrize("field", EVERY_TYPE)
 def test_each_type_is_shown_as_what_it_is(field: Field) -> None:
-    assert repr(table.decode_value(field.wire)) == repr(field.seen)
-    assert repr(table.decode(oracle.entry(b"n", field))) == repr({"n": field.seen})
+    assert repr(field_table.decode_value(field.wire)) == repr(field.seen)
+    assert repr(field_table.decode(oracle.entry(b"n", field))) == repr({"n": field.seen})
 
 
 @pytest.mark.parametrize("field", EVERY_TYPE)
 def test_each_type_is_passed_over_exactly(field: Field) -> None:
     raw = oracle.table_bytes([(b"before", oracle.int8(1)), (b"it", field), (b"after", oracle.void())])
-    [it] = table.find(raw, frozenset({b"it"}))
+    [it] = field_table.find(raw, frozenset({b"it"}))
     assert raw[it[2] : it[3]] == field.wire
-    assert table.skip(field.wire, 0) == len(field.wire)
-    assert [name for name, *_ in table.walk(raw)] == [b"before", b"it", b"after"]
+    assert field_table.skip(field.wire, 0) == len(field.wire)
+    assert [name for name, *_ in field_table.walk(raw)] == [b"before", b"it", b"after"]
 
 
 @pytest.mark.parametrize("field", [case for case in EVERY_TYPE if case.id != "V"])
 def test_each_type_cut_short_is_damage(field: Field) -> None:
     for length in range(len(field.wire)):
         raw = b"\x01n" + field.wire[:length]
-        for look in (table.walk, table.decode, lambda raw: table.find(raw, frozenset())):
+        for look in (field_table.walk, field_table.decode, lambda raw: field_table.find(raw, frozenset())):
             with pytest.raises(MessageError):
                 look(raw)
         with pytest.raises(MessageError):
-            table.decode_value(field.wire[:length])
+            field_table.decode_value(field.wire[:length])
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_each_type_cut_short_is_damage(field: Field) -> None:
     ],
 )
 def test_python_values_are_written_as_their_type(value: Value, wire: bytes) -> None:
-    assert table.encode_value(value) == wire
-    assert table.entry("n", value) == b"\x01n" + wire
-    seen = table.decode_value(wire)
+    assert field_table.encode_value(value) == wire
+    assert field_table.entry("n", value) == b"\x01n" + wire
+    seen = field_table.decode_value(wire)
     assert seen == (list(value) if isinstance(value, tuple) else value)
 
 
@@ -114,38 +114,40 @@ def test_python_values_are_written_as_their_type(value: Value, wire: bytes) -> N
 )
 def test_a_value_amqp_cannot_say_is_refused(value: Value) -> None:
     with pytest.raises(MessageError):
-        table.encode_value(value)
+        field_table.encode_value(value)
 
 
 def test_a_date_before_1970_is_refused_like_any_value_amqp_cannot_say() -> None:
     with pytest.raises(MessageError):
-        table.encode_value(datetime(1969, 12, 31, tzinfo=UTC))
+        field_table.encode_value(datetime(1969, 12, 31, tzinfo=UTC))
 
 
 def test_an_empty_table_has_nothing_in_it() -> None:
-    assert table.walk(b"") == []
-    assert table.find(b"", frozenset({b"a"})) == []
-    assert table.decode(b"") == {}
-    assert table.encode({}) == b""
-    assert table.splice(b"", remove=frozenset({b"a"}), add=b"\x01bV") == b"\x01bV"
+    assert field_table.walk(b"") == []
+    assert field_table.find(b"", frozenset({b"a"})) == []
+    assert field_table.decode(b"") == {}
+    assert field_table.encode({}) == b""
+    assert field_table.splice(b"", remove=frozenset({b"a"}), add=b"\x01bV") == b"\x01bV"
 
 
 def test_names_that_are_not_text_are_shown_escaped_and_found_by_their_bytes() -> None:
     raw = oracle.table_bytes([(b"\xff\x00", oracle.int8(1)), (b"", oracle.int8(2))])
-    assert table.decode(raw) == {"\\xff\x00": 1, "": 2}
-    assert table.splice(raw, remove=frozenset({b"\xff\x00"})) == oracle.table_bytes([(b"", oracle.int8(2))])
+    assert field_table.decode(raw) == {"\\xff\x00": 1, "": 2}
+    assert field_table.splice(raw, remove=frozenset({b"\xff\x00"})) == oracle.table_bytes(
+        [(b"", oracle.int8(2))]
+    )
 
 
 def test_a_name_may_have_255_bytes_and_no_more() -> None:
-    assert table.decode(table.entry("n" * 255, 1)) == {"n" * 255: 1}
+    assert field_table.decode(field_table.entry("n" * 255, 1)) == {"n" * 255: 1}
     with pytest.raises(MessageError, match="256"):
-        table.entry("ü" * 128, 1)
+        field_table.entry("ü" * 128, 1)
 
 
 def test_of_two_entries_with_one_name_the_last_is_shown_and_both_are_cut() -> None:
     raw = oracle.table_bytes([(b"a", oracle.int8(1)), (b"b", oracle.void()), (b"a", oracle.int8(2))])
-    assert table.decode(raw) == {"a": 2, "b": None}
-    assert table.splice(raw, remove=frozenset({b"a"})) == b"\x01bV"
+    assert field_table.decode(raw) == {"a": 2, "b": None}
+    assert field_table.splice(raw, remove=frozenset({b"a"})) == b"\x01bV"
 
 
 @pytest.mark.parametrize(
@@ -163,19 +165,19 @@ def test_of_two_entries_with_one_name_the_last_is_shown_and_both_are_cut() -> No
 )
 def test_damage_says_what_is_wrong(raw: bytes, why: str) -> None:
     with pytest.raises(MessageError, match=why):
-        table.walk(raw)
+        field_table.walk(raw)
     with pytest.raises(MessageError):
-        table.find(raw, frozenset({b"a"}))
+        field_table.find(raw, frozenset({b"a"}))
     with pytest.raises(MessageError):
-        table.decode(raw)
+        field_table.decode(raw)
 
 
 def test_damage_inside_a_nested_value_stops_the_reader_and_not_the_mover() -> None:
     raw = b"\x01aF\x00\x00\x00\x02\x05x" + b"\x01bV"
-    assert [name for name, *_ in table.walk(raw)] == [b"a", b"b"]
-    assert table.splice(raw, remove=frozenset({b"b"})) == raw[:-3]
+    assert [name for name, *_ in field_table.walk(raw)] == [b"a", b"b"]
+    assert field_table.splice(raw, remove=frozenset({b"b"})) == raw[:-3]
     with pytest.raises(MessageError):
-        table.decode(raw)
+        field_table.decode(raw)
 
 
 @pytest.mark.parametrize("kind", [b"F", b"A"])
@@ -187,19 +189,19 @@ def test_nesting_is_read_to_a_depth_and_moved_at_any(kind: bytes) -> None:
             value = kind + oracle.long(inner)
         return b"\x01n" + value
 
-    table.decode(nested(table.MAX_DEPTH - 1))
+    field_table.decode(nested(field_table.MAX_DEPTH - 1))
     with pytest.raises(MessageError, match="nested deeper"):
-        table.decode(nested(table.MAX_DEPTH))
+        field_table.decode(nested(field_table.MAX_DEPTH))
     deep = nested(5_000)
     with pytest.raises(MessageError, match="nested deeper"):
-        table.decode(deep)
-    assert table.splice(deep, remove=frozenset(), add=b"\x01bV") == deep + b"\x01bV"
+        field_table.decode(deep)
+    assert field_table.splice(deep, remove=frozenset(), add=b"\x01bV") == deep + b"\x01bV"
 
 
 def test_the_elements_of_an_array_stay_encoded() -> None:
     fields = [oracle.int8(1), oracle.text(b"a"), oracle.array([oracle.void()])]
     raw = b"".join(field.wire for field in fields)
-    assert table.elements(raw) == [field.wire for field in fields]
-    assert table.elements(b"") == []
+    assert field_table.elements(raw) == [field.wire for field in fields]
+    assert field_table.elements(b"") == []
     with pytest.raises(MessageError):
-        table.elements(raw[:-1])
+        field_table.elements(raw[:-1])

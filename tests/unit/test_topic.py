@@ -6,8 +6,8 @@ from time import process_time
 
 import pytest
 
-from deadletter.core.glob import glob
-from deadletter.core.topic import topic_matches
+from deadletter.core.text.glob import glob
+from deadletter.core.topology.topic import topic_matches
 
 
 @pytest.mark.parametrize(

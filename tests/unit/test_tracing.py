@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from deadletter.errors import UsageError
-from deadletter.service import tracing
-from deadletter.service.events import Confirmed, Decided, Fate, Kind, QueueGone
-from deadletter.service.tracing import TraceListener, asked_for
+from deadletter.service.telling import tracing
+from deadletter.service.telling.service_events import Confirmed, Decided, Fate, Kind, QueueGone
+from deadletter.service.telling.tracing import TraceListener, asked_for
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 FATE = Fate(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from deadletter.broker.intake import (
+from deadletter.core.letter.look_cost import UNLIMITED, Deliveries
+from deadletter.move.intake import (
     CALM_AFTER,
     CAUTION_COUNT,
     CAUTION_PREFETCH,
@@ -17,8 +18,7 @@ from deadletter.broker.intake import (
     Window,
     window,
 )
-from deadletter.broker.verdict import Terms
-from deadletter.core.looking import UNLIMITED, Deliveries
+from deadletter.move.verdict import Terms
 
 FREE = UNLIMITED
 LIMITED = Deliveries(limit=20, nack_costs=True, known=True)

@@ -19,7 +19,7 @@ from deadletter.amqp.channel import Channel, Delivery, Returned
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.message import Message
+from deadletter.core.letter.message import Message
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core import message, names
-from deadletter.core.envelope import Address
-from deadletter.core.message import Message, View
-from deadletter.core.wrapping import CONTENT_TYPE, came_by, unwrap, wrap
+from deadletter.core.letter import message, names
+from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.wrapping import CONTENT_TYPE, came_by, unwrap, wrap
 from deadletter.errors import MessageError
 
 CAME_BY = Address(b"shop", b"k\xff\xe9")

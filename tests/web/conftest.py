@@ -14,14 +14,14 @@ import pytest
 
 from deadletter.config.settings import Mode, Watch
 from deadletter.desk.access import Access
-from deadletter.desk.app import create_app
 from deadletter.desk.board import Board
+from deadletter.desk.http_app import create_app
 from deadletter.desk.server import host_of, serve
 from deadletter.desk.view import Status, SweepAnswer, SweepState
 from deadletter.errors import DeadletterError, UsageError
-from deadletter.service.events import Event, LifeChanged, QueueSeen, Stage
-from deadletter.service.health import Health
-from deadletter.service.metrics import Metrics
+from deadletter.service.telling.service_events import Event, LifeChanged, QueueSeen, Stage
+from deadletter.service.telling.service_health import Health
+from deadletter.service.telling.service_metrics import Metrics
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ from threading import Thread
 import pytest
 from tests.web.conftest import Desk, Opened
 
-from deadletter.cli import sweep
-from deadletter.cli.exits import Exit, exit_for
+from deadletter.cli import sweep_command
+from deadletter.cli.terminal.exits import Exit, exit_for
 from deadletter.desk.view import SweepAnswer, SweepState
 from deadletter.errors import DeadletterError, Unreachable, UsageError
 
@@ -21,7 +21,7 @@ from deadletter.errors import DeadletterError, Unreachable, UsageError
 async def swept(at: str, *dlqs: str, token: str | None = None, as_json: bool = False) -> Exit:
     """In a thread: the command is synchronous, and the desk is in this loop."""
     names: Sequence[str] = dlqs
-    return await asyncio.to_thread(sweep.run, dlqs=names, at=at, token=token, as_json=as_json)
+    return await asyncio.to_thread(sweep_command.run, dlqs=names, at=at, token=token, as_json=as_json)
 
 
 async def test_the_table(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,17 +116,17 @@ def test_somebody_else_there_is_not_taken_for_the_service(body: bytes, status: i
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         Thread(target=server.handle_request, daemon=True).start()
         with pytest.raises(Unreachable, match="but not dlq serve"):
-            sweep.run(dlqs=[], at=f"http://127.0.0.1:{server.server_port}", token=None, as_json=False)
+            sweep_command.run(dlqs=[], at=f"http://127.0.0.1:{server.server_port}", token=None, as_json=False)
 
 
 @pytest.mark.parametrize("at", ["ftp://x", "http://", "", "http://x:99999"])
 def test_an_address_that_is_none(at: str) -> None:
     with pytest.raises(UsageError, match="expected --at as a URL"):
-        sweep.run(dlqs=[], at=at, token=None, as_json=False)
+        sweep_command.run(dlqs=[], at=at, token=None, as_json=False)
 
 
 @pytest.mark.parametrize("token", ["a\nb", "ü", " a"])
 def test_a_token_that_no_header_holds(token: str) -> None:
     with pytest.raises(UsageError, match="DLQ_API_TOKEN") as error:
-        sweep.run(dlqs=[], at="http://127.0.0.1:1", token=token, as_json=False)
+        sweep_command.run(dlqs=[], at="http://127.0.0.1:1", token=token, as_json=False)
     assert token not in str(error.value) or token == " a"

@@ -10,7 +10,7 @@ from tests.web.conftest import Desk, Opened
 from deadletter.amqp.address import parse_addresses
 from deadletter.desk.view import SweepAnswer, SweepState
 from deadletter.errors import Unreachable
-from deadletter.service.events import (
+from deadletter.service.telling.service_events import (
     BudgetSeen,
     FindingGone,
     FindingNamed,

@@ -98,9 +98,8 @@ async def test_an_app_that_cannot_start_is_no_silent_end() -> None:
 def test_nobody_else_pays_for_the_libraries_of_the_desk() -> None:
     program = (
         "import sys\n"
-        "import deadletter.cli.main, deadletter.cli.sweep\n"
-        "import deadletter.service.metrics, deadletter.service.logs, deadletter.service.health\n"
-        "import deadletter.service.systemd, deadletter.service.tracing\n"
+        "import deadletter.cli.main, deadletter.cli.sweep_command\n"
+        "from deadletter.service.telling import logs, service_health, service_metrics, systemd, tracing\n"
         "heavy = {'fastapi', 'uvicorn', 'starlette', 'opentelemetry', 'deadletter.desk'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )

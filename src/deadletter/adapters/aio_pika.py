@@ -22,20 +22,20 @@ from typing import TypeAlias, Unpack, assert_never
 from aio_pika.abc import AbstractIncomingMessage
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
 
-from deadletter.adapters.judging import Finish, Judge, Parcel, Ruling
+from deadletter.adapters.framework_letters import letter_of, view_from
 from deadletter.adapters.outbox import Outbox
 from deadletter.adapters.prepare import prepare
-from deadletter.adapters.reading import letter_of, view_from
+from deadletter.adapters.rulings import Finish, Judge, Parcel, Ruling
 from deadletter.adapters.telling import not_taken, tell, tell_stuck
 from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
-from deadletter.broker.flights import Outcome
-from deadletter.consumer.callables import name_of, refuse_generators, seen_out
 from deadletter.consumer.events import Listener
-from deadletter.consumer.ground import Laid
-from deadletter.consumer.paths import Reject
-from deadletter.core.letter import Letter
-from deadletter.core.message import View
+from deadletter.consumer.handlers.callables import name_of, refuse_generators, seen_out
+from deadletter.consumer.queues.declared_layouts import Laid
+from deadletter.consumer.queues.layout_routes import Reject
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import View
 from deadletter.errors import DeadletterError, UsageError
+from deadletter.move.flights import Outcome
 
 OnMessage: TypeAlias = Callable[[AbstractIncomingMessage], Awaitable[object]]
 

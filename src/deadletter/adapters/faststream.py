@@ -30,11 +30,11 @@ from faststream.rabbit.subscriber import RabbitSubscriber
 from deadletter.adapters.aio_pika import Custodian, view_of
 from deadletter.adapters.outbox import Outbox
 from deadletter.adapters.terms import Wishes, agree
-from deadletter.consumer.callables import refuse_unbegun
 from deadletter.consumer.events import Listener
-from deadletter.consumer.ground import Laid
+from deadletter.consumer.handlers.callables import refuse_unbegun
 from deadletter.consumer.outcomes import Undecodable
-from deadletter.core.message import View
+from deadletter.consumer.queues.declared_layouts import Laid
+from deadletter.core.letter.message import View
 from deadletter.errors import UsageError
 
 SAFE: Final = (AckPolicy.REJECT_ON_ERROR, AckPolicy.NACK_ON_ERROR, AckPolicy.MANUAL)

@@ -17,15 +17,15 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from deadletter.adapters.judging import Parcel
 from deadletter.adapters.packing import pack
+from deadletter.adapters.rulings import Parcel
 from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Channel, Returned
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
-from deadletter.broker.flights import Flights, Outcome
-from deadletter.core.envelope import move_number
+from deadletter.core.letter.envelope import move_number
 from deadletter.errors import ConnectionLost, MoveFailed, Unreachable, WireError
+from deadletter.move.flights import Flights, Outcome
 
 CONFIRM_S: Final = 30.0
 """Longer without an answer, and the message goes back to its queue; its copy may arrive nevertheless."""

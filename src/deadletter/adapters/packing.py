@@ -2,7 +2,7 @@
 
 A header frame above the connection's maximum closes the connection and takes the neighbours with it, so the
 size is looked at before. What does not fit loses the stack first. What does not fit even then travels whole
-inside another message (`core.wrapping`) to the place for those that failed for good.
+inside another message (`core.letter.wrapping`) to the place for those that failed for good.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deadletter.adapters.judging import Parcel
-from deadletter.broker.verdict import Send
-from deadletter.consumer.details import slimmer
-from deadletter.core.envelope import Address, Route
-from deadletter.core.message import Message
-from deadletter.core.octets import as_bytes
-from deadletter.core.wrapping import wrap
+from deadletter.adapters.rulings import Parcel
+from deadletter.consumer.handlers.failure_details import slimmer
+from deadletter.core.letter.envelope import Address, Route
+from deadletter.core.letter.key_bytes import as_bytes
+from deadletter.core.letter.message import Message
+from deadletter.core.letter.wrapping import wrap
 from deadletter.errors import MoveFailed
+from deadletter.move.verdict import Send
 
 FRAME_BYTES: Final = 20
 """What a header frame has beside the properties."""

@@ -24,19 +24,19 @@ from typing import Any, Final, Protocol, TypeAlias, Unpack, assert_never
 import pika
 import pika.exceptions
 
-from deadletter.adapters.judging import Finish, Judge, Parcel, Ruling
+from deadletter.adapters.framework_letters import letter_of, view_from
 from deadletter.adapters.packing import Packed, pack
 from deadletter.adapters.prepare import prepare_now
-from deadletter.adapters.reading import letter_of, view_from
+from deadletter.adapters.rulings import Finish, Judge, Parcel, Ruling
 from deadletter.adapters.telling import not_taken, tell, tell_stuck
 from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
-from deadletter.consumer.callables import is_async, name_of, refuse_generators, refuse_unbegun
 from deadletter.consumer.events import Listener
-from deadletter.consumer.ground import Laid
-from deadletter.consumer.paths import Reject
-from deadletter.core.letter import Letter
-from deadletter.core.message import View
-from deadletter.core.octets import as_bytes
+from deadletter.consumer.handlers.callables import is_async, name_of, refuse_generators, refuse_unbegun
+from deadletter.consumer.queues.declared_layouts import Laid
+from deadletter.consumer.queues.layout_routes import Reject
+from deadletter.core.letter.key_bytes import as_bytes
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import View
 from deadletter.errors import DeadletterError, UsageError
 
 OnMessage: TypeAlias = Callable[[Any, Any, Any, bytes], object]

@@ -1,7 +1,7 @@
 """The ground an adapter stands on: the queues of its layout, declared before the first message comes.
 
 Once when the application starts, or when it is deployed; while it runs an adapter declares nothing. It is the
-ground of our own consumer (`consumer.ground`), and it asks for the same: the management API.
+ground of our own consumer (`consumer.queues.declared_layouts`), and it asks for the same: the management API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from deadletter.adapters.terms import Terms
 from deadletter.amqp.address import parse_addresses
 from deadletter.broker.session import Link, supervise
-from deadletter.consumer.ground import Ground, Laid
+from deadletter.consumer.queues.declared_layouts import Ground, Laid
 
 
 async def prepare(url: str, terms: Terms, *, api: str | None = None) -> Laid:

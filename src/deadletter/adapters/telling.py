@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from deadletter.adapters.judging import Parcel
+from deadletter.adapters.rulings import Parcel
 from deadletter.consumer.events import Fate, Handled, Listener
 
 _log: Final = logging.getLogger("deadletter.adapters")

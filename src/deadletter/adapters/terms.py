@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypedDict, Unpack
 
 from deadletter.consumer.backoffs import Delays, exponential, fixed, linear
-from deadletter.consumer.details import Redact, Teller
+from deadletter.consumer.handlers.failure_details import Redact, Teller
 from deadletter.consumer.outcomes import Rule, Rules
-from deadletter.consumer.paths import Way
+from deadletter.consumer.queues.layout_routes import Way
 from deadletter.errors import UsageError
 
 LayoutName: TypeAlias = Literal["ladder", "loop", "return", "native", "external"]

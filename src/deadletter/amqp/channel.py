@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from deadletter.amqp import replies, requests
 from deadletter.amqp.deliveries import Consumer, Delivery, Returned
 from deadletter.amqp.frames import BODY, HEADER, METHOD, content_frames, content_header, method_frame
-from deadletter.core.message import Message
-from deadletter.core.shown import line
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.message import Message
+from deadletter.core.text.safe_text import line
 from deadletter.errors import ChannelClosed, ConnectionLost, FrameError, WireError, channel_closed
 
 if TYPE_CHECKING:

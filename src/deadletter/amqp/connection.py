@@ -25,8 +25,8 @@ from deadletter.amqp import replies, requests
 from deadletter.amqp.address import Address
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.frames import HEARTBEAT, HEARTBEAT_FRAME, METHOD, FrameReader, method_frame
-from deadletter.core.shown import line
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.core.text.safe_text import line
 from deadletter.errors import (
     ChannelsExhausted,
     ConnectionLost,

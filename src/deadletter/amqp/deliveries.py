@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from deadletter.core.message import Message
+from deadletter.core.letter.message import Message
 
 
 class Delivery(NamedTuple):

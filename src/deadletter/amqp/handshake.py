@@ -18,7 +18,7 @@ from deadletter.amqp import replies, requests
 from deadletter.amqp.address import Address, Tls
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.frames import PROTOCOL_HEADER
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
 from deadletter.errors import (
     CannotConnect,
     CertificateRefused,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from deadletter.amqp.channel import Channel, Returned
-from deadletter.core.message import Message
+from deadletter.core.letter.message import Message
 from deadletter.errors import WireError
 
 IN_FLIGHT: Final = 2000

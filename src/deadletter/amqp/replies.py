@@ -11,8 +11,8 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 -- a class under a module's lower-case name
 from typing import Final, NamedTuple, TypeAlias
 
-from deadletter.core import table
-from deadletter.core.table import Value
+from deadletter.core.letter import field_table
+from deadletter.core.letter.field_table import Value
 from deadletter.errors import FrameError, MessageError
 
 _U16: Final = Struct(">H")
@@ -207,7 +207,7 @@ def _long(payload: bytes, position: int) -> tuple[bytes, int]:
 def _start(payload: bytes) -> Start:
     properties, position = _long(payload, 6)
     mechanisms, _ = _long(payload, position)
-    return Start(table.decode(properties), mechanisms.decode("ascii", "backslashreplace"))
+    return Start(field_table.decode(properties), mechanisms.decode("ascii", "backslashreplace"))
 
 
 def _tune(payload: bytes) -> Tune:

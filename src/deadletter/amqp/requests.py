@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
-from deadletter.core import table
-from deadletter.core.octets import as_bytes
-from deadletter.core.table import Value
+from deadletter.core.letter import field_table
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.key_bytes import as_bytes
 from deadletter.errors import UsageError
 
 _U16: Final = Struct(">H")
@@ -37,7 +37,7 @@ def long(raw: bytes) -> bytes:
 
 
 def _table(values: Mapping[str, Value]) -> bytes:
-    return long(table.encode(values))
+    return long(field_table.encode(values))
 
 
 def _bits(*flags: bool) -> bytes:

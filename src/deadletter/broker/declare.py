@@ -19,9 +19,9 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
 from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
-from deadletter.core import drift
-from deadletter.core.draw.definitions import declared_arguments
-from deadletter.core.drift import (
+from deadletter.core.topology import drift
+from deadletter.core.topology.definitions_export import declared_arguments
+from deadletter.core.topology.drift import (
     DifferentExchange,
     DifferentPolicy,
     DifferentQueue,
@@ -32,8 +32,8 @@ from deadletter.core.drift import (
     Planned,
     planned_exchanges,
 )
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.topology import Binding, Exchange, Kind, Queue, Topology
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,

@@ -1,10 +1,10 @@
 """Housekeeping: what is ours, empty and unused goes after a while, and never while a letter may need it.
 
-**Delays that were asked for** (`broker.asked`). One that was empty at every look for a while is closed: no
-letter can come to it any more. When it was empty at every look since then, it is deleted, under its lease,
-if it is still closed. What a level holds and cannot pass on counts: it is in the broker's figures though it
-is not ready. Between closing and deleting there is time for figures that are seconds old, and for letters
-that were routed to the queue and are not in it yet.
+**Delays that were asked for** (`broker.asked_delays`). One that was empty at every look for a while is
+closed: no letter can come to it any more. When it was empty at every look since then, it is deleted, under
+its lease, if it is still closed. What a level holds and cannot pass on counts: it is in the broker's figures
+though it is not ready. Between closing and deleting there is time for figures that are seconds old, and for
+letters that were routed to the queue and are not in it yet.
 
 **Ways back** (`deadletter.return.<queue>`). One whose queue is gone has no binding. It is deleted by the
 broker itself under the condition that it still has none. Publishers know a way for a minute at most
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deadletter.amqp.connection import Connection
-from deadletter.broker.asked import closing_key, lease_for
+from deadletter.broker.asked_delays import closing_key, lease_for
 from deadletter.broker.lease import Lease
 from deadletter.broker.management import Management
 from deadletter.core.layouts.naming import ASKED, RETURN, return_exchange_name

@@ -15,7 +15,7 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
 from deadletter.broker.management import Management
 from deadletter.core.layouts.naming import around
-from deadletter.core.names import PREFIX
+from deadletter.core.letter.names import PREFIX
 from deadletter.errors import ManagementRefused, ResourceLocked
 
 LEASE: Final = f"{PREFIX}lease."

@@ -25,8 +25,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from deadletter.core import lenient, names
-from deadletter.core.deaths import REASONS
+from deadletter.core.deciding.deaths import REASONS
+from deadletter.core.letter import header_values, names
 from deadletter.errors import UsageError
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -83,7 +83,7 @@ def sample(letter: object, now: datetime) -> Sample:
             known = sorted(_OURS | _THEIRS)
             meant = get_close_matches(key, known, n=1)
             hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
-            raise UsageError(f"{lenient.shown(key)}: expected a key of a letter ({hint})")
+            raise UsageError(f"{header_values.shown(key)}: expected a key of a letter ({hint})")
     # the management API says [] where there are none
     properties = _table(letter.get("properties") or {}, "properties")
     headers = _table(letter.get("headers") or properties.get("headers") or {}, "headers")
@@ -100,7 +100,7 @@ def sample(letter: object, now: datetime) -> Sample:
 def _death(letter: dict[str, Any], queue: str, now: datetime) -> dict[str, object]:
     reason = _text(letter, "reason") or REASONS[0]
     if reason not in REASONS:
-        raise UsageError(f"reason: expected one of {', '.join(REASONS)}, got {lenient.shown(reason)!r}")
+        raise UsageError(f"reason: expected one of {', '.join(REASONS)}, got {header_values.shown(reason)!r}")
     key = _text(letter, "routing_key")
     return {
         "queue": queue,
@@ -128,7 +128,7 @@ def _moment(value: object) -> object:
             return datetime.fromtimestamp(value, UTC)
         except (ValueError, OverflowError, OSError):
             return value
-    return lenient.moment(value) if isinstance(value, str) else value
+    return header_values.moment(value) if isinstance(value, str) else value
 
 
 def _body(letter: dict[str, Any]) -> bytes:

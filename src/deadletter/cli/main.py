@@ -13,10 +13,12 @@ from typing import Annotated, Final
 import typer
 
 from deadletter import __version__
-from deadletter.cli import config_commands, policy_commands, topology_commands
-from deadletter.cli.exits import Exit, exit_for
-from deadletter.cli.options import ApiOption, ConfigFile, Json, LiftLimit, StoreOption, UrlOption
-from deadletter.cli.output import complain
+from deadletter.cli import config_options
+from deadletter.cli.policies import policy_options
+from deadletter.cli.terminal.exits import Exit, exit_for
+from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, LiftLimit, StoreOption, UrlOption
+from deadletter.cli.terminal.output import complain
+from deadletter.cli.topologies import topology_options
 from deadletter.errors import DeadletterError
 
 app: Final = typer.Typer(
@@ -88,7 +90,7 @@ def move(
     and confirmed, and only then removes it from SOURCE. A letter the target does not take stays where it
     is. Ctrl-C ends it in good order. A letter whose next return would destroy it is never given back.
     """
-    from deadletter.cli import move as command
+    from deadletter.cli import move_command as command
 
     raise typer.Exit(
         command.run(
@@ -160,7 +162,7 @@ def check(
     others stay. The management API is needed only when --dlq has a star; else it is asked for the delivery
     limit, where it answers. Whatever is in doubt about names is refused before anything moves.
     """
-    from deadletter.cli import check as command
+    from deadletter.cli import check_command as command
 
     options = {
         "broker.url": url,
@@ -202,7 +204,7 @@ def peek(
     Where a look costs a letter one of its deliveries (quorum queues on RabbitMQ 4.0 to 4.2) that is said,
     and no letter's last ones are spent. The limit is asked of the management API, where it answers.
     """
-    from deadletter.cli import peek as command
+    from deadletter.cli import peek_command as command
 
     raise typer.Exit(
         command.run(
@@ -253,7 +255,7 @@ def doctor(
     Each finding shows the path as a witness, why it hurts, and the fix. Reads the management API (changes
     nothing) or a definitions file. Exit codes: 0 clean, 1 findings, 2 usage, 3 cannot reach.
     """
-    from deadletter.cli import doctor as command
+    from deadletter.cli import doctor_command as command
 
     if rules:
         raise typer.Exit(command.list_rules(as_json=as_json))
@@ -296,7 +298,7 @@ def serve(
     SIGTERM ends it in good order, a second one at once; SIGHUP reads the configuration again; SIGUSR1 sweeps
     now. Metrics, health and status: http://127.0.0.1:8025. Any number of instances share the work.
     """
-    from deadletter.cli import serve as command
+    from deadletter.cli import serve_command as command
 
     options = {
         "broker.url": url,
@@ -324,7 +326,7 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Ask the running service to sweep dead-letter queues now. A token comes from DLQ_API_TOKEN."""
-    from deadletter.cli import sweep as command
+    from deadletter.cli import sweep_command as command
 
     token = os.environ.get("DLQ_API_TOKEN")
     raise typer.Exit(command.run(dlqs=dlqs or [], at=at, token=token, as_json=as_json))
@@ -339,7 +341,7 @@ def broker(
     as_json: Json = False,
 ) -> None:
     """Start a private RabbitMQ, for trying things; it is gone without a trace when you end it (Ctrl-C)."""
-    from deadletter.cli import broker as command
+    from deadletter.cli import broker_command as command
 
     raise typer.Exit(command.run(version=version, as_json=as_json))
 
@@ -355,14 +357,14 @@ def demo(
     ] = None,
 ) -> None:
     """Watch it work: a private broker, orders that fail, and dead letters moved back safely."""
-    from deadletter.cli import demo as command
+    from deadletter.cli.demo import demo as command
 
     raise typer.Exit(command.run(letters=letters, version=version))
 
 
-app.add_typer(config_commands.app, name="config")
-app.add_typer(policy_commands.app, name="policy")
-app.add_typer(topology_commands.app, name="topology")
+app.add_typer(config_options.app, name="config")
+app.add_typer(policy_options.app, name="policy")
+app.add_typer(topology_options.app, name="topology")
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deadletter.config.values import duration_ms
-from deadletter.core.backoff import DEFAULT_CAP_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.deciding.backoff import DEFAULT_CAP_MS, Backoff, Exponential, Fixed, Linear
 from deadletter.errors import UsageError
 
 

@@ -43,11 +43,11 @@ def load(
     ~/.config/deadletter/deadletter.toml are tried. `options` are values from the command line by their key
     (`{"broker.url": url}`), None where the option was not given.
     """
-    from deadletter.config import build, sense
+    from deadletter.config import build, cross_checks
     from deadletter.config.effective import effective
-    from deadletter.config.judge import Judge
     from deadletter.config.settings import Settings
     from deadletter.config.sources import gather
+    from deadletter.config.validate import Judge
 
     gathered = gather(
         config=config,
@@ -58,7 +58,7 @@ def load(
     )
     judge = Judge(gathered)
     parts = judge.parts()
-    sense.check(judge, parts)
+    cross_checks.check(judge, parts)
     if judge.problems:
         raise ConfigError(tuple(judge.problems))
     assert parts.broker is not None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from deadletter.config import model, model_policies, model_serve, urls
-from deadletter.config.judge import Parts
+from deadletter.config import urls
 from deadletter.config.settings import (
     AlertSettings,
     BrokerSettings,
@@ -16,27 +15,31 @@ from deadletter.config.settings import (
     StoreSettings,
     Watch,
 )
-from deadletter.core.backoff import MAX_DELAY_MS, Backoff, Exponential, Fixed, Linear
-from deadletter.core.deaths import OriginBy
+from deadletter.config.tables import file as file_table
+from deadletter.config.tables import policies as policy_tables
+from deadletter.config.tables import serve as serve_tables
+from deadletter.config.validate import Parts
+from deadletter.core.deciding.backoff import MAX_DELAY_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.deciding.deaths import OriginBy
+from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.guards.breaker import BreakerTerms
-from deadletter.core.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 
 EVERY_MS: Final = 900_000
 LEVELS_MS: Final = (10_000, 15_000, 20_000)
 
 
 def backoff(
-    table: model_policies.FixedBackoff | model_policies.LinearBackoff | model_policies.ExponentialBackoff,
+    table: policy_tables.FixedBackoff | policy_tables.LinearBackoff | policy_tables.ExponentialBackoff,
 ) -> Backoff:
     match table:
-        case model_policies.FixedBackoff():
+        case policy_tables.FixedBackoff():
             return Fixed(
                 delays_ms=tuple(table.delays_ms),
                 jitter=table.jitter,
                 floor_ms=table.floor_ms,
                 cap_ms=MAX_DELAY_MS if table.cap_ms is None else table.cap_ms,
             )
-        case model_policies.LinearBackoff():
+        case policy_tables.LinearBackoff():
             return Linear(
                 step_ms=table.step_ms,
                 first_ms=table.first_ms,
@@ -44,7 +47,7 @@ def backoff(
                 floor_ms=table.floor_ms,
                 cap_ms=table.cap_ms,
             )
-        case model_policies.ExponentialBackoff():
+        case policy_tables.ExponentialBackoff():
             return Exponential(
                 first_ms=table.first_ms,
                 factor=table.factor,
@@ -56,7 +59,7 @@ def backoff(
             assert_never(table)
 
 
-def match(table: model_policies.Match) -> Match:
+def match(table: policy_tables.Match) -> Match:
     return Match(
         queue=table.queue,
         routing_key=table.routing_key,
@@ -68,7 +71,7 @@ def match(table: model_policies.Match) -> Match:
     )
 
 
-def _handled(name: str, which: Match, table: model_policies.Handling) -> Policy:
+def _handled(name: str, which: Match, table: policy_tables.Handling) -> Policy:
     return Policy(
         name=name,
         match=which,
@@ -90,12 +93,12 @@ def _handled(name: str, which: Match, table: model_policies.Handling) -> Policy:
     )
 
 
-def policy(table: model_policies.PolicyTable) -> Policy:
+def policy(table: policy_tables.PolicyTable) -> Policy:
     """May raise UsageError where the core knows a limit that the file's model does not."""
     return _handled(table.name, match(table.match), table)
 
 
-def default_policy(table: model_policies.DefaultPolicy) -> Policy:
+def default_policy(table: policy_tables.DefaultPolicy) -> Policy:
     return _handled("default", Match(), table)
 
 
@@ -107,7 +110,7 @@ def policies(parts: Parts) -> Policies:
     )
 
 
-def broker(table: model.Broker) -> BrokerSettings:
+def broker(table: file_table.Broker) -> BrokerSettings:
     addresses = urls.addresses(table.url)
     return BrokerSettings(
         addresses=addresses,
@@ -116,19 +119,19 @@ def broker(table: model.Broker) -> BrokerSettings:
     )
 
 
-def store(table: model.Store) -> StoreSettings:
+def store(table: file_table.Store) -> StoreSettings:
     off = table.url == urls.NO_STORE
     return StoreSettings(url=None if off else table.url, off=off)
 
 
-def delays_ms(table: model_serve.WatchTable) -> tuple[int, ...]:
+def delays_ms(table: serve_tables.WatchTable) -> tuple[int, ...]:
     """Of its numbered levels; none with another layout."""
     if table.way != "levels":
         return ()
     return LEVELS_MS if table.delays_ms is None else tuple(table.delays_ms)
 
 
-def watch(table: model_serve.WatchTable, vhost: str) -> Watch:
+def watch(table: serve_tables.WatchTable, vhost: str) -> Watch:
     mode = Mode(table.mode)
     every_ms = table.every_ms
     if mode is Mode.SWEEP and every_ms is None and table.backoff is None:
@@ -148,7 +151,7 @@ def watch(table: model_serve.WatchTable, vhost: str) -> Watch:
     )
 
 
-def guards(table: model_serve.Guards) -> GuardSettings:
+def guards(table: serve_tables.Guards) -> GuardSettings:
     return GuardSettings(
         require_consumers=table.require_consumers,
         max_depth=table.max_depth,
@@ -168,7 +171,7 @@ def guards(table: model_serve.Guards) -> GuardSettings:
     )
 
 
-def serve(table: model_serve.Serve) -> ServeSettings:
+def serve(table: serve_tables.Serve) -> ServeSettings:
     return ServeSettings(
         listen=table.listen,
         name=table.name,
@@ -184,7 +187,7 @@ def serve(table: model_serve.Serve) -> ServeSettings:
     )
 
 
-def alerts(table: model_serve.Alerts) -> AlertSettings:
+def alerts(table: serve_tables.Alerts) -> AlertSettings:
     return AlertSettings(
         depth_warning=table.depth.warning,
         depth_critical=table.depth.critical,
@@ -197,7 +200,7 @@ def alerts(table: model_serve.Alerts) -> AlertSettings:
     )
 
 
-def check(table: model.Check) -> CheckSettings:
+def check(table: file_table.Check) -> CheckSettings:
     return CheckSettings(
         dlq=table.dlq,
         target=table.target,

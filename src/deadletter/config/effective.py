@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from deadletter.config.files import Trail
-from deadletter.config.judge import Judge
-from deadletter.config.keys import KINDS, below, fields
-from deadletter.config.model import File
 from deadletter.config.secrets import clean
 from deadletter.config.settings import DEFAULT, BrokerSettings, Effective
-from deadletter.config.table import Table
+from deadletter.config.tables.base import Table
+from deadletter.config.tables.file import File
+from deadletter.config.tables.keys import KINDS, below, fields
+from deadletter.config.validate import Judge
 
 
 def effective(judge: Judge, broker: BrokerSettings) -> tuple[Effective, ...]:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Final
 
-from deadletter.core.shown import line
+from deadletter.core.text.safe_text import line
 
 HIDDEN: Final = "***"
 _MAX_SHOWN_CHARS: Final = 200

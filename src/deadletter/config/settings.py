@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from deadletter.amqp.address import Address
-from deadletter.core.backoff import Backoff
-from deadletter.core.deaths import CountBy, OriginBy
+from deadletter.core.deciding.backoff import Backoff
+from deadletter.core.deciding.deaths import CountBy, OriginBy
+from deadletter.core.deciding.policy import Policies
 from deadletter.core.guards.breaker import BreakerTerms
-from deadletter.core.policy import Policies
 
 Kind = Literal["option", "environment", "file", "default"]
 

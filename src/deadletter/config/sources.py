@@ -17,8 +17,8 @@ from pydantic import PlainValidator
 
 from deadletter.config import files
 from deadletter.config.files import Trail
-from deadletter.config.keys import Key, nearest, types_in, variables
 from deadletter.config.settings import DEFAULT, Source
+from deadletter.config.tables.keys import Key, nearest, types_in, variables
 from deadletter.errors import ConfigError, Problem
 
 CONFIG_VARIABLE: Final = "DLQ_CONFIG"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, assert_never
 
-from deadletter.core.deaths import (
+from deadletter.core.deciding.deaths import (
     REASONS,
     ByQueue,
     ByReason,

@@ -19,16 +19,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.courier import Tally
 from deadletter.broker.session import Link, Persistence
 from deadletter.consumer.backoffs import Delays, milliseconds
-from deadletter.consumer.desk import LAYOUTS, Desk, LayoutName, Wishes
-from deadletter.consumer.details import Redact, Teller
 from deadletter.consumer.events import Audience, Listener, Stopping
-from deadletter.consumer.gate import Health
+from deadletter.consumer.handlers.failure_details import Redact, Teller
+from deadletter.consumer.handlers.once import Key
 from deadletter.consumer.idempotency import Ids
-from deadletter.consumer.once import Key
 from deadletter.consumer.outcomes import Rule
+from deadletter.consumer.queues.health_wait import Health
+from deadletter.consumer.queues.queue_options import LAYOUTS, Desk, LayoutName, Wishes
 from deadletter.consumer.serving import DepthAlert, DepthCall, DepthWatch, Serving
 from deadletter.consumer.signals import Signals
 from deadletter.consumer.statistics import (
@@ -40,9 +39,10 @@ from deadletter.consumer.statistics import (
     way_of,
 )
 from deadletter.errors import CannotConnect, UsageError
+from deadletter.move.courier import Tally
 
 if TYPE_CHECKING:
-    from deadletter.broker.memory import MemoryBroker
+    from deadletter.testing.memory import MemoryBroker
 
 __all__ = ["LAYOUTS", "Consumer", "DepthAlert", "Desk", "LayoutName"]
 

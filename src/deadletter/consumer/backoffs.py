@@ -5,8 +5,8 @@
     fixed(1, 10, 60)                         1, 10, then 60 s each time
     own(lambda attempt: attempt ** 2)        1, 4, 9, … s; the first attempt is 1
 
-They become levels when the queue is declared (`core.backoff`): a delay is a queue with one TTL, so the set is
-small and known beforehand.
+They become levels when the queue is declared (`core.deciding.backoff`): a delay is a queue with one TTL, so
+the set is small and known beforehand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TypeAlias
 
-from deadletter.core.backoff import (
+from deadletter.core.deciding.backoff import (
     DEFAULT_CAP_MS,
     MAX_DELAY_MS,
     Backoff,

@@ -22,9 +22,9 @@ from deadletter.consumer.events import (
     Resumed,
     Stopping,
 )
-from deadletter.core.duration import duration_text
-from deadletter.core.lenient import shown
-from deadletter.core.letter import Letter
+from deadletter.core.letter.header_values import shown
+from deadletter.core.letter.letter import Letter
+from deadletter.core.text.durations import duration_text
 from deadletter.errors import MessageError
 
 WHY_CHARS = 500

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from deadletter.consumer.outcomes import Discard, Park, RetryLater
-from deadletter.core import lenient, names
-from deadletter.core.deaths import Death, History, read_history
-from deadletter.core.letter import Letter
-from deadletter.core.table import Value
+from deadletter.core.deciding.deaths import Death, History, read_history
+from deadletter.core.letter import header_values, names
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
 from deadletter.errors import UsageError
 
 
@@ -59,12 +59,12 @@ class Message:
     @property
     def routing_key(self) -> str:
         """The one it first came by, also after retries that changed it."""
-        return lenient.name(self.headers.get(names.ORIGIN_ROUTING_KEY)) or self._letter.routing_key
+        return header_values.name(self.headers.get(names.ORIGIN_ROUTING_KEY)) or self._letter.routing_key
 
     @property
     def exchange(self) -> str:
         """The one it first came by."""
-        found = lenient.name(self.headers.get(names.ORIGIN_EXCHANGE))
+        found = header_values.name(self.headers.get(names.ORIGIN_EXCHANGE))
         return self._letter.exchange if found is None else found
 
     @property

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from deadletter.consumer.backoffs import Delays, compiled, milliseconds
-from deadletter.core.backoff import Backoff, Schedule
+from deadletter.core.deciding.backoff import Backoff, Schedule
 from deadletter.errors import UsageError
 
 

@@ -17,22 +17,22 @@ from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
 from deadletter.broker.session import Event as SessionEvent
 from deadletter.broker.session import Link, Persistence, Waiting, supervise
-from deadletter.consumer.desk import Desk
-from deadletter.consumer.details import Teller
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
-from deadletter.consumer.gate import Gate, Health
-from deadletter.consumer.ground import Ground, Laid
-from deadletter.consumer.judging import told
-from deadletter.consumer.paths import Way
-from deadletter.consumer.release import Releasing
-from deadletter.consumer.rungs import declare_rung, is_extra_rung
-from deadletter.consumer.station import Station
+from deadletter.consumer.handlers.failure_details import Teller
+from deadletter.consumer.handlers.judging import told
+from deadletter.consumer.queues.declared_layouts import Ground, Laid
+from deadletter.consumer.queues.due_release import Releasing
+from deadletter.consumer.queues.extra_rungs import declare_rung, is_extra_rung
+from deadletter.consumer.queues.health_wait import Gate, Health
+from deadletter.consumer.queues.layout_routes import Way
+from deadletter.consumer.queues.queue_consumer import Station
+from deadletter.consumer.queues.queue_options import Desk
 from deadletter.consumer.statistics import depth_of
 from deadletter.core.guards.budget import Budget
 from deadletter.errors import ConnectionLost, DeadletterError, MoveFailed
 
 if TYPE_CHECKING:
-    from deadletter.broker.memory import MemoryBroker
+    from deadletter.testing.memory import MemoryBroker
 
 PAUSE_S: Final = 1.0
 _log: Final = logging.getLogger("deadletter.consumer")

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from deadletter.amqp.address import Address
-from deadletter.broker.courier import Bounds, Courier, Tally
+from deadletter.broker.live_topology import read_topology
 from deadletter.broker.session import Link
-from deadletter.broker.shape import read_topology
-from deadletter.broker.verdict import Leave, Send, Verdict
-from deadletter.consumer.desk import Desk
-from deadletter.consumer.paths import Way, extra_rung_name
-from deadletter.core import layouts, names
-from deadletter.core.backoff import Schedule
-from deadletter.core.envelope import Deaths
-from deadletter.core.layouts import ladder, loop
+from deadletter.consumer.queues.layout_routes import Way, extra_rung_name
+from deadletter.consumer.queues.queue_options import Desk
+from deadletter.core import layouts
+from deadletter.core.deciding.backoff import Schedule
+from deadletter.core.layouts import ladder, looping
 from deadletter.core.layouts.naming import DUE, PARKED, dlq_name, level_name
-from deadletter.core.letter import Letter
+from deadletter.core.letter import names
+from deadletter.core.letter.envelope import Deaths
+from deadletter.core.letter.letter import Letter
 from deadletter.errors import ManagementRefused, NotFound, QueueMissing, UsageError, WireError
+from deadletter.move.courier import Bounds, Courier, Tally
+from deadletter.move.verdict import Leave, Send, Verdict
 
 _ORIGIN: Final = frozenset({names.ORIGIN_QUEUE.encode()})
 
@@ -66,7 +67,7 @@ def delays_of(way: Way, queue: str, schedule: Schedule, more: Sequence[Schedule]
             extra = sorted(asked - schedule.levels_ms)
             return {**rungs, **{extra_rung_name(queue, ms): ms for ms in extra}}
         case Way.LOOP:
-            return {loop.retry_queue_name(queue): next(iter(schedule.levels_ms), 0)}
+            return {looping.retry_queue_name(queue): next(iter(schedule.levels_ms), 0)}
         case Way.NATIVE | Way.EXTERNAL:
             return {}
         case _:

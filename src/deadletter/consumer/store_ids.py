@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from deadletter.consumer.idempotency import DAY_S, Seen, Transaction, kept_s
 from deadletter.errors import UsageError
-from deadletter.store.address import SqliteAddress, parse
+from deadletter.store.store_address import SqliteAddress, parse
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -50,7 +50,7 @@ class StoreIds:
     async def open(self) -> None:
         """Prepare the store. StoreError when it cannot be."""
         from deadletter.store.engine import new_engine
-        from deadletter.store.migrate import migrate
+        from deadletter.store.preparing import migrate
 
         await migrate(self._url)
         self._writing = asyncio.Lock() if isinstance(self._address, SqliteAddress) else None
@@ -88,7 +88,7 @@ class StoreIds:
 
         What the handler's own statements raise goes through as it is.
         """
-        from deadletter.store.refusals import in_our_words
+        from deadletter.store.database_errors import in_our_words
 
         await self._clean()
         async with AsyncExitStack() as stack:
@@ -154,7 +154,7 @@ class StoreIds:
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection]:
         """One short transaction of ours."""
-        from deadletter.store.refusals import in_our_words
+        from deadletter.store.database_errors import in_our_words
 
         with in_our_words(self._address):
             async with self._open_connection() as connection, connection.begin():

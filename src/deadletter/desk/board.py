@@ -9,8 +9,8 @@ from typing import Final, TypeVar, assert_never
 
 from deadletter import __version__
 from deadletter.config.settings import Watch
-from deadletter.core.glob import glob
 from deadletter.core.layouts.naming import HELD, held_name
+from deadletter.core.text.glob import glob
 from deadletter.desk.view import (
     BudgetStatus,
     FindingStatus,
@@ -22,7 +22,8 @@ from deadletter.desk.view import (
     TroubleStatus,
     WatchStatus,
 )
-from deadletter.service.events import (
+from deadletter.service.telling.log_lines import shown, without_channel
+from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
@@ -44,7 +45,6 @@ from deadletter.service.events import (
     Tidied,
     Trouble,
 )
-from deadletter.service.log_lines import shown, without_channel
 
 KEPT: Final = 10_000
 """Of each kind so many are kept; queues are the most numerous."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from deadletter.core.shown import line
+from deadletter.core.text.safe_text import line
 from deadletter.desk.view import Status
 
 _STYLE = """

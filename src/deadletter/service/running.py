@@ -20,11 +20,11 @@ from deadletter.broker import session
 from deadletter.broker.session import Connected, Persistence, Waiting, supervise
 from deadletter.config.settings import Settings
 from deadletter.errors import ConfigError, DeadletterError
-from deadletter.service.crew import Crew
-from deadletter.service.events import Event, LifeChanged, Recovered, Stage, Trouble
-from deadletter.service.office import Office
-from deadletter.service.policies import PolicySource
+from deadletter.service.policies_in_force import PolicySource
 from deadletter.service.sweeps import Swept
+from deadletter.service.task_set import Crew
+from deadletter.service.telling.service_events import Event, LifeChanged, Recovered, Stage, Trouble
+from deadletter.service.vhost_worker import Office
 
 FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 

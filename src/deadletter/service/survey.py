@@ -17,18 +17,18 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deadletter.amqp.address import Address
+from deadletter.broker.live_topology import COLUMNS, policies_of, queue_state, told_of, topology_of
 from deadletter.broker.management import Management
-from deadletter.broker.shape import COLUMNS, policies_of, queue_state, told_of, topology_of
 from deadletter.config.settings import Watch
-from deadletter.core.descent import Descent
-from deadletter.core.fanout import NO_FANOUTS, Fanouts
-from deadletter.core.glob import glob
 from deadletter.core.layouts.naming import DUE, HELD, PARKED
-from deadletter.core.merging import BrokerPolicy, Chooser
-from deadletter.core.names import is_ours
-from deadletter.core.safekeeping import Told
-from deadletter.core.topology import Queue, QueueState, Topology
-from deadletter.service.events import Event, QueueGone, QueueSeen
+from deadletter.core.letter.names import is_ours
+from deadletter.core.text.glob import glob
+from deadletter.core.topology.descent import Descent
+from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.topology.merging import BrokerPolicy, Chooser
+from deadletter.core.topology.safekeeping import Told
+from deadletter.core.topology.vhost import Queue, QueueState, Topology
+from deadletter.service.telling.service_events import Event, QueueGone, QueueSeen
 
 SHAPE_S: Final = 60.0
 """The whole shape is read again after this, even if the list of queues did not change."""

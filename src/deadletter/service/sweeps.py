@@ -18,17 +18,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from deadletter.broker.courier import Bounds, Courier, Judging, Tally, Terms
 from deadletter.broker.lease import Lease
-from deadletter.broker.limits import Limits, by_default
 from deadletter.broker.session import Link
 from deadletter.config.settings import Mode, Watch
-from deadletter.core.backoff import compile_schedule
+from deadletter.core.deciding.backoff import compile_schedule
 from deadletter.core.guards.flow import Flow
 from deadletter.errors import ConnectionLost, DeadletterError
-from deadletter.service.allowance import Allowance
-from deadletter.service.events import Event, Fate, KeptBy, Kind, LeaseChanged, Recovered, SweepEnded, Trouble
-from deadletter.service.kept import Kept, Shut, Soon, Take, in_words, next_step
+from deadletter.move.asked_limits import Limits, by_default
+from deadletter.move.courier import Bounds, Courier, Judging, Tally, Terms
+from deadletter.service.guarding.allowance import Allowance
+from deadletter.service.guarding.kept import Kept, Shut, Soon, Take, in_words, next_step
+from deadletter.service.telling.service_events import (
+    Event,
+    Fate,
+    KeptBy,
+    Kind,
+    LeaseChanged,
+    Recovered,
+    SweepEnded,
+    Trouble,
+)
 
 LEASE_S: Final = 2.0
 """Before asking again for a lease that another instance holds."""

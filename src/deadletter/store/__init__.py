@@ -14,6 +14,6 @@ Importing this package is cheap; SQLAlchemy comes with `opening`.
 
 from __future__ import annotations
 
-from deadletter.store.address import default_url
+from deadletter.store.store_address import default_url
 
 __all__ = ["default_url"]

@@ -25,11 +25,11 @@ from sqlalchemy import Text, cast, func, literal, select, text
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from deadletter.core.event_config import MAX_ROWS, Row
+from deadletter.core.deciding.event_config import MAX_ROWS, Row
 from deadletter.errors import StoreUnreachable
 from deadletter.store import event_table
-from deadletter.store.address import SqliteAddress
-from deadletter.store.refusals import FOREIGN, is_forbidden
+from deadletter.store.database_errors import FOREIGN, is_forbidden
+from deadletter.store.store_address import SqliteAddress
 from deadletter.store.tables import CHANNEL, TRIGGER, event_config
 
 POLL_S: Final = 1.0

@@ -20,7 +20,7 @@ import asyncpg  # type: ignore[import-untyped]
 from sqlalchemy import URL, AsyncAdaptedQueuePool, Connection, NullPool, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from deadletter.store.address import PostgresAddress, SqliteAddress, StoreAddress
+from deadletter.store.store_address import PostgresAddress, SqliteAddress, StoreAddress
 
 CONNECT_LIMIT_S: Final = 5.0
 ANSWER_LIMIT_S: Final = 10.0

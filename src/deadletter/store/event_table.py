@@ -13,10 +13,10 @@ from typing import Final
 from sqlalchemy import delete, func, insert, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from deadletter.core import lenient
-from deadletter.core.event_config import MAX_ROWS, Row
+from deadletter.core.deciding.event_config import MAX_ROWS, Row
+from deadletter.core.letter import header_values
+from deadletter.store.database_errors import FOREIGN, sqlstate
 from deadletter.store.engine import WRITES
-from deadletter.store.refusals import FOREIGN, sqlstate
 from deadletter.store.tables import EVENT_LOCK, event_config
 
 _TAKEN: Final = "23505"
@@ -33,7 +33,7 @@ async def rows(connection: AsyncConnection) -> list[Row]:
     columns = event_config.c
     asked = select(columns.id, columns.name, columns.max_retries).order_by(columns.id.desc()).limit(MAX_ROWS)
     return [
-        Row(id=_whole(id_), name=lenient.text(name, MAX_ROWS), max_retries=_whole(max_retries))
+        Row(id=_whole(id_), name=header_values.text(name, MAX_ROWS), max_retries=_whole(max_retries))
         for id_, name, max_retries in await connection.execute(asked)
     ]
 

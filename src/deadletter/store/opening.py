@@ -18,12 +18,12 @@ from typing import Final, assert_never
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from deadletter.core.event_config import Row, check_new
+from deadletter.core.deciding.event_config import Row, check_new
 from deadletter.store import changes, event_table
-from deadletter.store.address import PostgresAddress, SqliteAddress, StoreAddress, parse
+from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import new_engine
-from deadletter.store.migrate import migrate
-from deadletter.store.refusals import in_our_words
+from deadletter.store.preparing import migrate
+from deadletter.store.store_address import PostgresAddress, SqliteAddress, StoreAddress, parse
 
 _WATCH_LOCK_LIMIT_S: Final = 1.0
 """Who waits for a lock cannot be cancelled, so whoever watches for ever waits in small portions."""

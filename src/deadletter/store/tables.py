@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Integer, String, column, table
 
-from deadletter.core.event_config import TABLE
+from deadletter.core.deciding.event_config import TABLE
 
 VERSION_TABLE: Final = "deadletter_version"
 """Alembic's, under a name of ours: an application in the same database may use Alembic too."""

@@ -21,11 +21,11 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final, assert_never
 
-from deadletter.core.backoff import Schedule
-from deadletter.core.layouts import ladder, levels, loop, native, returning, sweep
+from deadletter.core.deciding.backoff import Schedule
+from deadletter.core.layouts import ladder, levels, looping, native, returning, sweeping
 from deadletter.core.layouts.request import Request
-from deadletter.core.plan import Correction, Plan
-from deadletter.core.topology import Topology
+from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.topology.vhost import Topology
 from deadletter.errors import UsageError
 
 __all__ = ["AUTO", "LAYOUTS", "Layout", "correction_text", "corrections", "plan"]
@@ -34,9 +34,9 @@ __all__ = ["AUTO", "LAYOUTS", "Layout", "correction_text", "corrections", "plan"
 class Layout(StrEnum):
     RETURN = returning.NAME
     LEVELS = levels.NAME
-    SWEEP = sweep.NAME
+    SWEEP = sweeping.NAME
     LADDER = ladder.NAME
-    LOOP = loop.NAME
+    LOOP = looping.NAME
     NATIVE = native.NAME
 
 
@@ -81,11 +81,11 @@ def corrections(layout: str) -> tuple[Correction, ...]:
         case Layout.LEVELS:
             return levels.CORRECTIONS
         case Layout.SWEEP:
-            return sweep.CORRECTIONS
+            return sweeping.CORRECTIONS
         case Layout.LADDER:
             return ladder.CORRECTIONS
         case Layout.LOOP:
-            return loop.CORRECTIONS
+            return looping.CORRECTIONS
         case Layout.NATIVE:
             return native.CORRECTIONS
         case _:
@@ -116,11 +116,11 @@ def _design(layout: Layout, request: Request) -> Plan:
         case Layout.LEVELS:
             return levels.design(request)
         case Layout.SWEEP:
-            return sweep.design(request)
+            return sweeping.design(request)
         case Layout.LADDER:
             return ladder.design(request)
         case Layout.LOOP:
-            return loop.design(request)
+            return looping.design(request)
         case Layout.NATIVE:
             return native.design(request)
         case _:

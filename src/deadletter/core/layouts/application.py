@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from deadletter.core import merging
 from deadletter.core.layouts.pieces import SAFELY, Parts, exact_policy, policy_now, resting_queue, towards
 from deadletter.core.layouts.request import Request
-from deadletter.core.merging import BrokerPolicy
-from deadletter.core.table import Value
-from deadletter.core.topology import DEFAULT_EXCHANGE, Queue
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology import merging
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Queue
 from deadletter.errors import UsageError
 
 _LENGTHS: Final = ("max-length", "max-length-bytes")

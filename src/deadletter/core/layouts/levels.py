@@ -19,8 +19,8 @@ from deadletter.core.layouts.naming import around
 from deadletter.core.layouts.pieces import Parts, adjustable_delay, plan_of, resting_queue, towards, way_back
 from deadletter.core.layouts.request import Request
 from deadletter.core.layouts.steps import steps
-from deadletter.core.plan import Correction, Plan
-from deadletter.core.topology import Binding, Exchange
+from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.topology.vhost import Binding, Exchange
 
 NAME = "levels"
 RETRY_EXCHANGE: Final = "retry-exchange"

@@ -11,9 +11,9 @@ import re
 from hashlib import blake2b
 from typing import Final
 
-from deadletter.core import names
-from deadletter.core.names import PREFIX
-from deadletter.core.octets import as_bytes
+from deadletter.core.letter import names
+from deadletter.core.letter.key_bytes import as_bytes
+from deadletter.core.letter.names import PREFIX
 
 MAX_NAME_BYTES: Final = 255
 _DIGEST_BYTES: Final = 8

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from deadletter.core.backoff import Schedule
+from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts.application import dead_lettering
 from deadletter.core.layouts.naming import dlq_name
 from deadletter.core.layouts.pieces import Parts, plan_of, resting_queue, towards
 from deadletter.core.layouts.request import NATIVE_FROM, Request
-from deadletter.core.plan import Correction, Plan
-from deadletter.core.table import Value
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.plan import Correction, Plan
 from deadletter.errors import UsageError
 
 NAME = "native"

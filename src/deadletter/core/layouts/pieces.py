@@ -29,13 +29,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from deadletter.core import names
 from deadletter.core.layouts import naming
 from deadletter.core.layouts.request import Request
-from deadletter.core.merging import LIMITS, BrokerPolicy, Chooser, void_keys
-from deadletter.core.plan import Correction, Plan
-from deadletter.core.table import Value
-from deadletter.core.topology import DEFAULT_EXCHANGE, Binding, Exchange, Queue, topology
+from deadletter.core.letter import names
+from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.merging import LIMITS, BrokerPolicy, Chooser, void_keys
+from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Binding, Exchange, Queue, topology
 from deadletter.errors import UsageError
 
 OURS_PRIORITY: Final = 999

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from deadletter.core.backoff import Schedule
+from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts.naming import MAX_NAME_BYTES
-from deadletter.core.names import is_ours
-from deadletter.core.table import Value
-from deadletter.core.topology import Queue, Topology
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.names import is_ours
+from deadletter.core.topology.vhost import Queue, Topology
 from deadletter.errors import UsageError
 
 OLDEST: Final = (3, 10, 0)

@@ -26,7 +26,7 @@ from deadletter.core.layouts.pieces import (
     way_back,
 )
 from deadletter.core.layouts.request import Request
-from deadletter.core.plan import Correction, Plan
+from deadletter.core.topology.plan import Correction, Plan
 
 NAME = "return"
 CORRECTIONS: tuple[Correction, ...] = ()

@@ -1,0 +1,157 @@
+"""What becomes of a message: decided here for every framework, carried out by each in its own way.
+
+`before` looks at a message that was delivered before and never settled, perhaps because it kills its
+consumer; `after` at the error of a handler. Both answer with a `Ruling`: what to do, and what to say.
+
+An adapter declares nothing while it runs, so it knows no delays but those of `prepare`: on a ladder the rung
+of the attempt, whatever an error's rule says; in `return` the shortest level that is long enough.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, assert_never
+
+from deadletter.adapters.terms import Terms
+from deadletter.consumer.events import Fate, Handled
+from deadletter.consumer.handlers.failure_details import type_of
+from deadletter.consumer.handlers.judging import Again, Aside, Away, Done, Known, judged, told
+from deadletter.consumer.queues.layout_routes import Past, Paths, Reject, Route, Way
+from deadletter.core.letter.letter import Letter
+from deadletter.move.verdict import Send
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A letter on its way to another place, and where it goes whole if it cannot travel as it is."""
+
+    letter: Letter
+    send: Send
+    refuge: Send | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Acked, and nothing else."""
+
+
+Step: TypeAlias = Parcel | Reject | Finish
+FINISH: Final = Finish()
+DIED_OF_IT: Final = "killed-its-consumer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What to do, and the fact to tell once it is done."""
+
+    step: Step
+    fact: Handled
+
+
+class Judge:
+    """For one queue."""
+
+    def __init__(self, terms: Terms, *, dice: Callable[[], float] = random.random) -> None:
+        self._terms = terms
+        self._paths = Paths(terms.way, terms.queue, policy="adapter")
+        self.circling: bool = self._paths.circling
+        self._dice = dice
+        self._levels_ms = sorted({ms for one in terms.rules.schedules for ms in one.levels_ms})
+
+    def before(self, letter: Letter, now_ms: int) -> Ruling | None:
+        """Whether the handler must not see it; None: it may. Only queues that count deliveries can tell."""
+        if not letter.redelivered or self._terms.way in (Way.NATIVE, Way.EXTERNAL):
+            return None  # there a delivery may be a retry, or the place for failures is not known
+        if letter.delivery_count < self._terms.deliveries_max:
+            return None
+        why = f"delivered {letter.delivery_count} times, and its consumer never came to an end with it"
+        outcome = Aside(error=RuntimeError(why), why=why, cause=DIED_OF_IT)
+        return self._aside(letter, self._paths.past(letter), outcome, now_ms)
+
+    def after(self, letter: Letter, error: BaseException, now_ms: int) -> Ruling:
+        """What the end of a handler means."""
+        past = self._paths.past(letter)
+        outcome = judged(self._terms.rules, error)
+        match outcome:
+            case Again():
+                return self._again(letter, past, outcome, now_ms)
+            case Aside():
+                return self._aside(letter, past, outcome, now_ms)
+            case Away():
+                fact = self._fact(Fate.DISCARDED, letter, past, error, why=outcome.why, cause="discard")
+                return Ruling(step=FINISH, fact=fact)
+            case Done() | Known():
+                return Ruling(step=FINISH, fact=self._fact(Fate.DONE, letter, past, error, why="", cause=""))
+            case _:
+                assert_never(outcome)
+
+    def _again(self, letter: Letter, past: Past, outcome: Again, now_ms: int) -> Ruling:
+        error, retries = outcome.error, outcome.schedule.retries
+        if past.attempt >= retries:
+            why = f"all {retries} retries are used up; the last failed with {told(error)}"
+            return self._aside(letter, past, Aside(error=error, why=why, cause="retries-exhausted"), now_ms)
+        asked_ms, schedule = self._asked_ms(past, outcome), self._terms.rules.schedule
+        details = self._terms.teller.headers(error, at_ms=now_ms, first_at_ms=past.first_failed_at_ms)
+        route = self._paths.again(past, schedule, asked_ms, details)
+        refuge = self._paths.aside(past, {}, cause="unreadable", why="")
+        fact = self._fact(
+            Fate.RETRIED,
+            letter,
+            past,
+            error,
+            why=told(error),
+            cause="retries-left",
+            delay_ms=self._paths.delay_ms(past, schedule, asked_ms),
+        )
+        return Ruling(step=_step(letter, route, refuge, told(error)), fact=fact)
+
+    def _asked_ms(self, past: Past, outcome: Again) -> int:
+        """One that was declared."""
+        if self._terms.way is not Way.RETURN:
+            rung = self._terms.rules.schedule.choices_ms(past.attempt)
+            return rung[len(rung) // 2] if rung else 1
+        asked_ms = outcome.delay_ms or outcome.schedule.delay_ms(past.attempt, self._dice()) or 1
+        return next((ms for ms in self._levels_ms if ms >= asked_ms), self._levels_ms[-1])
+
+    def _aside(self, letter: Letter, past: Past, outcome: Aside, now_ms: int) -> Ruling:
+        error, why, cause = outcome.error, outcome.why, outcome.cause
+        details = self._terms.teller.headers(error, at_ms=now_ms, first_at_ms=past.first_failed_at_ms)
+        route = self._paths.aside(past, details, cause=cause, why=why)
+        fact = self._fact(Fate.PARKED, letter, past, error, why=why, cause=cause)
+        return Ruling(step=_step(letter, route, route, why), fact=fact)
+
+    def _fact(
+        self,
+        fate: Fate,
+        letter: Letter,
+        past: Past,
+        error: BaseException,
+        *,
+        why: str,
+        cause: str,
+        delay_ms: int | None = None,
+    ) -> Handled:
+        return Handled(
+            queue=self._terms.queue,
+            fate=fate,
+            attempt=past.attempt,
+            delay_ms=delay_ms,
+            cause=cause,
+            why=why,
+            error=type_of(error),
+            letter=letter,
+        )
+
+
+def _step(letter: Letter, route: Route, refuge: Route, why: str) -> Parcel | Reject:
+    match route:
+        case Reject():
+            return route
+        case Send():
+            place = refuge if isinstance(refuge, Send) else None
+            return Parcel(letter=letter, send=route, refuge=place, why=why)
+        case _:
+            assert_never(route)

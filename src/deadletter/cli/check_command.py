@@ -1,0 +1,128 @@
+"""`dlq check`: what died too often goes to a queue for permanent failures; made for cron."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from deadletter import config
+from deadletter.cli.terminal import event_loop
+from deadletter.cli.terminal.care import parked_lines
+from deadletter.cli.terminal.columns import columns
+from deadletter.cli.terminal.exits import Exit
+from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.screen import MoveScreen
+from deadletter.cli.terminal.units import count, span
+from deadletter.core.text.safe_text import line
+from deadletter.core.topology.queue_patterns import mapping
+from deadletter.errors import UsageError
+from deadletter.move import courier
+from deadletter.operations.checking import QueueReport, Report, Wish, check
+
+
+def run(
+    *,
+    file: Path | None,
+    options: Mapping[str, object],
+    dry_run: bool,
+    prefetch: int,
+    lift_limit: bool,
+    as_json: bool,
+) -> Exit:
+    settings = config.load(config=file, options=options)
+    asked = settings.check
+    if asked.dlq is None or asked.target is None:
+        missing = " and ".join(
+            name for name, value in (("--dlq", asked.dlq), ("--target", asked.target)) if value is None
+        )
+        raise UsageError(f"expected {missing}, as options or in the [check] section of deadletter.toml")
+    wish = Wish(
+        names=mapping(asked.dlq, asked.target),
+        max_retries=asked.max_retries,
+        count_by=asked.count_by,
+        dry_run=dry_run,
+        create=asked.create,
+        target_type=asked.target_type,
+        api=settings.broker.api,
+        prefetch=prefetch,
+        lift_limit=lift_limit,
+    )
+    addresses = settings.broker.addresses
+
+    async def work() -> Report:
+        with MoveScreen(wish.names.source) as screen:
+
+            def on_event(queue: str, event: courier.Event) -> None:
+                screen.describe(queue)
+                screen.on_event(event)
+
+            return await check(addresses, wish, on_event=on_event)
+
+    report = event_loop.run(work())
+    if as_json:
+        data(_as_json(report))
+    else:
+        result(_as_text(report, wish))
+    return Exit.DONE if all(queue.complete for queue in report.queues) else Exit.LEFT
+
+
+def _as_text(report: Report, wish: Wish) -> str:
+    if not report.queues:
+        return f"no queue is named by {wish.names.source!r}; nothing to do"
+    verb = "would move" if report.dry_run else "moved"
+    rows = [["queue", "target", "seen", verb, "left", "failed", "took"]]
+    rows += [
+        [q.queue, q.target, f"{q.seen:,}", f"{q.moved:,}", f"{q.left:,}", f"{q.failed:,}", span(q.seconds)]
+        for q in report.queues
+    ]
+    lines = [columns(rows)]
+    for queue in report.queues:
+        lines += [line(f"{queue.queue}: {said}") for said in _remarks(queue)]
+    moved = sum(queue.moved for queue in report.queues)
+    seen = sum(queue.seen for queue in report.queues)
+    lines.append(
+        f"{verb} {count(moved)} of {seen:,} in {count(len(report.queues), 'queue')}, {span(report.seconds)}"
+    )
+    if any(queue.left for queue in report.queues):
+        lines.append(
+            "what stayed was put back: in its old order on classic queues, mostly so on quorum queues"
+        )
+    return "\n".join(lines)
+
+
+def _remarks(queue: QueueReport) -> list[str]:
+    said = [] if queue.error is None else [f"not checked: {queue.error}"]
+    said += [f"{count(number)} could not be moved and stayed: {why}" for why, number in queue.reasons.items()]
+    if queue.maybe_twice:
+        said.append(
+            f"after a lost connection up to {count(queue.maybe_twice)} may be in both queues, with the same "
+            "deadletter-id"
+        )
+    return said + parked_lines(queue.queue, queue.parked, queue.endangered) + list(queue.notes)
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "dry_run": report.dry_run,
+        "broker": report.server_version,
+        "seconds": round(report.seconds, 3),
+        "queues": [
+            {
+                "queue": q.queue,
+                "target": q.target,
+                "seen": q.seen,
+                "moved": q.moved,
+                "left": q.left,
+                "renewed": q.renewed,
+                "parked": dict(q.parked),
+                "endangered": dict(q.endangered),
+                "failed": q.failed,
+                "reasons": dict(q.reasons),
+                "maybe_twice": q.maybe_twice,
+                "seconds": round(q.seconds, 3),
+                "notes": list(q.notes),
+                "error": q.error,
+            }
+            for q in report.queues
+        ],
+    }

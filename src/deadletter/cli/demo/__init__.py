@@ -1,0 +1,1 @@
+"""`dlq demo`: everything at once on a private broker, to look at."""

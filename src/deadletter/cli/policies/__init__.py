@@ -1,0 +1,1 @@
+"""`dlq policy list | explain | set | remove`."""

@@ -1,0 +1,145 @@
+"""`dlq policy set | remove`, and what `dlq policy list` asks of the store."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from deadletter import config
+from deadletter.cli.terminal import event_loop
+from deadletter.cli.terminal.exits import Exit
+from deadletter.cli.terminal.output import complain, result
+from deadletter.cli.terminal.units import count
+from deadletter.config.settings import Settings
+from deadletter.core.deciding.event_config import TABLE, InForce, Row, check_new, in_force, policies_from
+from deadletter.core.letter.header_values import shown
+from deadletter.errors import StoreError, TableMissing, UsageError
+from deadletter.store import default_url
+from deadletter.store.store_address import SqliteAddress, parse
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What is in force, and what was seen of the store: `store` is None when there is none to look at."""
+
+    in_force: InForce
+    store: str | None = None
+    trouble: StoreError | None = None
+
+
+def look(settings: Settings) -> Look:
+    """The table's rows and the file's policies together. A store that is not there yet is not created."""
+    url = _url(settings)
+    file = settings.policies
+    if url is None:
+        return Look(in_force=InForce(policies=file))
+    address = parse(url)
+    if isinstance(address, SqliteAddress) and not address.path.exists() and settings.store.url is None:
+        return Look(in_force=InForce(policies=file))
+    try:
+        rows = _rows(url)
+    except StoreError as error:
+        return Look(in_force=InForce(policies=file), store=str(address), trouble=error)
+    return Look(in_force=in_force(rows, file=file, backoff=file.default.backoff), store=str(address))
+
+
+def set_retries(
+    *, routing_key: str, max_retries: int, file: Path | None, store: str | None, as_json: bool
+) -> Exit:
+    settings = config.load(config=file, options={"store.url": store})
+    url = _url_to_write(settings)
+    check_new(routing_key, max_retries)
+
+    async def write() -> None:
+        from deadletter.store.opening import open_store
+
+        async with open_store(url) as opened:
+            await opened.set_event(routing_key, max_retries)
+
+    try:
+        event_loop.run(write())
+    except StoreError as error:
+        return told(error)
+    where = str(parse(url))
+    if as_json:
+        result(json.dumps({"routing_key": routing_key, "max_retries": max_retries, "store": where}))
+    else:
+        row = Row(id=1, name=routing_key, max_retries=max_retries)
+        (policy,), _ = policies_from([row], backoff=settings.policies.default.backoff)
+        result(f"{shown(routing_key)}: {policy.text()}\n    from {TABLE} in {where}")
+    return Exit.DONE
+
+
+def remove(*, routing_key: str, file: Path | None, store: str | None, as_json: bool) -> Exit:
+    settings = config.load(config=file, options={"store.url": store})
+    url = _url_to_write(settings)
+    address = parse(url)
+
+    async def delete() -> int:
+        from deadletter.store.opening import open_store
+
+        async with open_store(url, prepare=False) as opened:
+            return await opened.remove_event(routing_key)
+
+    try:
+        removed = _unless_absent(url, lambda: event_loop.run(delete()), 0)
+    except StoreError as error:
+        return told(error)
+    if as_json:
+        result(json.dumps({"routing_key": routing_key, "removed": removed, "store": str(address)}))
+    elif removed:
+        result(f"removed {count(removed, 'row')} for {shown(routing_key)} from {TABLE} in {address}")
+    else:
+        result(f"no row for {shown(routing_key)} in {TABLE} in {address}; nothing to remove")
+    return Exit.DONE if removed else Exit.LEFT
+
+
+def told(error: StoreError | None) -> Exit:
+    """What a store did not do is one line on stderr and an exit code of its own."""
+    if error is None:
+        return Exit.DONE
+    complain(error)
+    return Exit.UNREACHABLE
+
+
+def _rows(url: str) -> list[Row]:
+    async def read() -> list[Row]:
+        from deadletter.store.opening import open_store
+
+        async with open_store(url, prepare=False) as opened:
+            return await opened.event_rows()
+
+    return _unless_absent(url, lambda: event_loop.run(read()), [])
+
+
+def _unless_absent(url: str, ask: Callable[[], _T], otherwise: _T) -> _T:
+    """A store that nobody has written to yet has no file or no table: there is nothing in it."""
+    address = parse(url)
+    if isinstance(address, SqliteAddress) and not address.path.exists():
+        return otherwise
+    try:
+        return ask()
+    except TableMissing:
+        return otherwise
+
+
+def _url(settings: Settings) -> str | None:
+    if settings.store.off:
+        return None
+    return settings.store.url or default_url(os.environ, Path.home())
+
+
+def _url_to_write(settings: Settings) -> str:
+    url = _url(settings)
+    if url is None:
+        raise UsageError(
+            "expected a store to write to, got store.url = none; name one with --store, for instance "
+            "--store sqlite:///deadletter.db"
+        )
+    return url

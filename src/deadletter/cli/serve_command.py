@@ -1,0 +1,256 @@
+"""`dlq serve`: the retry service, put together: who listens to it, how it is asked, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from deadletter import config
+from deadletter.cli.terminal import event_loop
+from deadletter.cli.terminal.exits import Exit
+from deadletter.config.settings import Mode, Settings, Watch
+from deadletter.core.letter import names
+from deadletter.desk import server
+from deadletter.desk.access import Access
+from deadletter.desk.board import Board
+from deadletter.desk.http_app import create_app
+from deadletter.desk.view import Status, SweepAnswer, SweepState
+from deadletter.errors import UsageError
+from deadletter.service.running import Service
+from deadletter.service.sweeps import Swept
+from deadletter.service.task_set import Crew
+from deadletter.service.telling import logs, tracing
+from deadletter.service.telling.alert_channels import Channels, told_text
+from deadletter.service.telling.alerting import Notice, Severity
+from deadletter.service.telling.alerts import AlertBook
+from deadletter.service.telling.service_events import Hub
+from deadletter.service.telling.service_health import Health
+from deadletter.service.telling.service_metrics import Metrics
+from deadletter.service.telling.systemd import Notifier
+from deadletter.store import default_url
+
+TICK_S: Final = 1.0
+LAST_WORDS_S: Final = 3.0
+"""How long alerts may still take to be sent at the end."""
+OVERTIME_S: Final = 10.0
+"""So long after the time for an orderly end it is ended by force."""
+
+
+def run(*, file: Path | None, options: Mapping[str, object], watch: Sequence[str]) -> Exit:
+    def load() -> Settings:
+        settings = config.load(config=file, options=options)
+        if ours := [one for one in watch if not one or names.is_ours(one)]:
+            raise UsageError(f"--watch: expected queues of yours, got {', '.join(map(repr, ours))}")
+        more = tuple(Watch(dlq=one, vhost=settings.broker.vhost, mode=Mode.CONSUME) for one in watch)
+        settings = replace(settings, watches=(*more, *settings.watches))
+        if not settings.watches:
+            raise UsageError(
+                "expected at least one watch, got none: which dead-letter queues shall be looked after? "
+                "dlq serve --watch '*.dlq', or in deadletter.toml: [[watches]] with dlq = \"*.dlq\""
+            )
+        return settings
+
+    return event_loop.run(_serve(load))
+
+
+def store_url(settings: Settings) -> str | None:
+    """The store that was named; else a file of our own; None when there shall be none."""
+    if settings.store.off:
+        return None
+    return settings.store.url or default_url(os.environ, Path.home())
+
+
+async def _serve(load: Callable[[], Settings]) -> Exit:
+    settings = load()
+    told = settings.serve
+    instance = told.name or f"{socket.gethostname()}-{os.getpid()}"
+    log = logs.configure(
+        format=told.log_format,
+        level=told.log_level,
+        stream=sys.stderr,
+        instance=instance,
+        broker=settings.broker.name,
+    )
+    hub = Hub(on_broken=log.broken)
+    tracer = tracing.start(instance) if tracing.asked_for(os.environ) else None
+    service = Service(
+        load,
+        hub.emit,
+        store_url=store_url,
+        name=f"dlq serve {instance}",
+        each=log.wants_decisions or tracer is not None,
+    )
+    desk = _Desk(service, settings, instance, lambda: log.dropped)
+    channels = Channels(
+        settings.alerts.channels,
+        hub.emit,
+        broker=settings.broker.name,
+        log=lambda notice: _log_notice(log, notice),
+    )
+    alerts = AlertBook(settings.alerts, settings.broker.name, channels.deliver)
+    notifier = Notifier(os.environ, on_trouble=log.listener.log.warning)
+    for listener in (log.listener, desk.metrics, desk.health, desk.board, alerts.hear, notifier):
+        hub.listen(listener)
+    if tracer is not None:
+        hub.listen(tracer)
+    crew = Crew()
+    try:
+        crew.start(desk.health.run())
+        crew.start(channels.run())
+        crew.start(_ticking(alerts, desk, service))
+        crew.start(notifier.run(lambda: desk.health.live().ok))
+        if told.listen is not None:
+            crew.start(_answering(desk, told.listen, settings, log))
+        _on_signals(service, notifier, crew)
+        await _until_it_ends(service, crew)
+    finally:
+        await channels.close(LAST_WORDS_S)
+        await crew.dismiss()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
+        log.close()
+    return Exit.DONE
+
+
+async def _answering(desk: _Desk, where: str, settings: Settings, log: logs.Logs) -> None:
+    """Answer HTTP. A second instance on this machine that nobody gave an address of its own goes without."""
+    try:
+        await desk.listen(where, lambda url: log.listener.log.info("answers HTTP", url=url))
+    except UsageError as error:
+        if settings.source("serve.listen").kind != "default":
+            raise
+        log.listener.log.warning("answers no HTTP", why=str(error))
+
+
+async def _until_it_ends(service: Service, crew: Crew) -> None:
+    running = asyncio.ensure_future(service.run())
+    failing = asyncio.ensure_future(crew.wait())
+    await asyncio.wait({running, failing}, return_when=asyncio.FIRST_COMPLETED)
+    if not running.done():
+        service.stop("a part of it failed")
+        await asyncio.wait({running})
+        failing.result()
+    failing.cancel()
+    running.result()
+
+
+async def _ticking(alerts: AlertBook, desk: _Desk, service: Service) -> None:
+    while True:
+        await asyncio.sleep(TICK_S)
+        alerts.tick()
+        alerts.settle(service.settings.alerts)
+        desk.board.broker_version = service.broker_version
+        desk.board.watches = service.settings.watches
+
+
+def _on_signals(service: Service, notifier: Notifier, crew: Crew) -> None:
+    """SIGTERM, SIGINT: an orderly end, the second one at once. SIGHUP: reload. SIGUSR1: sweep now."""
+    running = asyncio.get_running_loop()
+
+    def end(number: signal.Signals) -> None:
+        for one in (signal.SIGTERM, signal.SIGINT):
+            running.remove_signal_handler(one)
+            signal.signal(one, signal.SIG_DFL)  # the kernel's: the second one also ends a loop that hangs
+        _end_by_force_after(service.settings.serve.grace_ms / 1000 + OVERTIME_S)
+        service.stop(number.name)
+
+    def reload() -> None:
+        notifier.reloading()
+        service.reload()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, end, number)
+    running.add_signal_handler(signal.SIGHUP, reload)
+    running.add_signal_handler(signal.SIGUSR1, lambda: crew.start(service.sweep((), "signal")))
+
+
+def _end_by_force_after(seconds: float) -> None:
+    """Whatever hangs, a thread or the loop, does not keep it from ending: no letter is in memory only."""
+
+    def end() -> None:
+        print(f"dlq serve: not at an end after {seconds:.0f} s; ended by force", file=sys.stderr, flush=True)
+        os._exit(Exit.LEFT)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+class _Desk:
+    """The service, as HTTP sees it."""
+
+    def __init__(
+        self, service: Service, settings: Settings, instance: str, lines_dropped: Callable[[], int]
+    ) -> None:
+        self._service = service
+        self.metrics = Metrics(lines_dropped=lines_dropped)
+        self.health = Health(time.monotonic)
+        self.board = Board(
+            instance=instance,
+            broker=settings.broker.name,
+            watches=settings.watches,
+            now=lambda: datetime.now(UTC),
+            next_sweep_at=self._next_sweep_at,
+        )
+
+    async def listen(self, where: str, on_ready: Callable[[str], None]) -> None:
+        access = Access(host=server.host_of(where), token=os.environ.get("DLQ_API_TOKEN") or None)
+        app = create_app(self, self.metrics, self.health, access)
+        await server.serve(app, where, on_ready=on_ready)
+
+    async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:
+        unknown = [name for name in dlqs if not any(o.knows(name) for o in self._service.offices)]
+        if unknown:
+            raise UsageError(
+                f"expected dead-letter queues that a watch looks after, got {', '.join(unknown)}"
+            )
+        since = {gate.gate: gate.since for gate in self.board.status().gates}
+        return [_answer(swept, since) for swept in await self._service.sweep(dlqs, "request")]
+
+    def status(self) -> Status:
+        return self.board.status()
+
+    def _next_sweep_at(self, queue: str) -> datetime | None:
+        for office in self._service.offices:
+            sweeper = office.staff.sweepers.get(queue)
+            if sweeper is not None and sweeper.next_at is not None:
+                seconds = sweeper.next_at - asyncio.get_running_loop().time()
+                return datetime.now(UTC) + timedelta(seconds=max(0.0, seconds))
+        return None
+
+
+def _answer(swept: Swept, since: Mapping[str, datetime]) -> SweepAnswer:
+    if swept.refused:
+        state = SweepState.ELSEWHERE if swept.elsewhere else SweepState.FAILED
+        return SweepAnswer(dlq=swept.dlq, state=state, why=swept.refused)
+    whys = [
+        f"{kept.why} (closed since {since[kept.gate]:%Y-%m-%d %H:%M:%S} UTC)"
+        if kept.gate in since
+        else kept.why
+        for kept in swept.kept
+    ]
+    return SweepAnswer(
+        dlq=swept.dlq,
+        state=SweepState.SWEPT,
+        seen=swept.seen,
+        moved=swept.moved,
+        left=swept.left,
+        failed=swept.failed,
+        seconds=swept.seconds,
+        why="; ".join(whys),
+    )
+
+
+def _log_notice(log: logs.Logs, notice: Notice) -> None:
+    line = log.listener.log.error if notice.severity is Severity.CRITICAL else log.listener.log.warning
+    line("alert", change=notice.change.value, key=notice.key, said=told_text(notice))

@@ -1,0 +1,113 @@
+"""`dlq sweep`: asks the running service to sweep dead-letter queues now."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from deadletter.cli.terminal.columns import columns
+from deadletter.cli.terminal.exits import Exit
+from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.units import count, span
+from deadletter.core.text.safe_text import line
+from deadletter.errors import DeadletterError, Unreachable, UsageError
+
+DEFAULT_AT: Final = "http://127.0.0.1:8025"
+_CONNECT_S: Final = 5.0
+_ANSWER_S: Final = 900.0
+"""A sweep of many letters takes its time."""
+_ASK: Final = "start the service with: dlq serve; one that answers no HTTP sweeps on SIGUSR1"
+
+
+def run(*, dlqs: Sequence[str], at: str, token: str | None, as_json: bool) -> Exit:
+    answer = _ask(_url(at), {"dlqs": list(dlqs)}, token)
+    sweeps = _sweeps(answer, at)
+    if as_json:
+        data({"sweeps": sweeps})
+    else:
+        result(_as_text(sweeps))
+    whole = all(one["state"] != "failed" and not one["failed"] and not one["left"] for one in sweeps)
+    return Exit.DONE if whole else Exit.LEFT
+
+
+def _url(at: str) -> str:
+    base = at if "://" in at else f"http://{at}"
+    try:
+        parts = urlsplit(base)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        whole = False
+    if not whole:
+        raise UsageError(f"expected --at as a URL such as {DEFAULT_AT}, got {at!r}")
+    return base.rstrip("/") + "/api/sweeps"
+
+
+def _ask(url: str, wish: Mapping[str, object], token: str | None) -> httpx.Response:
+    if token and not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise UsageError("expected DLQ_API_TOKEN as printable ASCII without spaces around it")
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    # A proxy of the environment is for other machines; a redirect would carry the token along.
+    try:
+        with httpx.Client(
+            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
+            trust_env=not _at_home(urlsplit(url).hostname or ""),
+            follow_redirects=False,
+        ) as client:
+            return client.post(url, json=wish, headers=headers)
+    except httpx.ConnectError as error:
+        raise Unreachable(f"nobody answers at {url.removesuffix('/api/sweeps')} ({error}); {_ASK}") from error
+    except httpx.TransportError as error:
+        raise Unreachable(
+            f"{url.removesuffix('/api/sweeps')} did not answer to the end "
+            f"({str(error) or type(error).__name__}); what it has begun goes on, asking again does no harm"
+        ) from error
+
+
+def _at_home(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _sweeps(answer: httpx.Response, at: str) -> list[dict[str, Any]]:
+    try:
+        told = answer.json()
+        if answer.status_code == 200:
+            return [{**_EMPTY, **one, "dlq": one["dlq"], "state": one["state"]} for one in told["sweeps"]]
+        detail = str(told["detail"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreachable(
+            f"somebody answers at {at} (HTTP {answer.status_code}), but not dlq serve; {_ASK}"
+        ) from error
+    if answer.status_code in (400, 404, 422):
+        raise UsageError(detail)
+    if answer.status_code == 503:
+        raise Unreachable(f"the service at {at} cannot sweep now: {detail}")
+    raise DeadletterError(f"the service refuses: {detail}")
+
+
+_EMPTY: Final = {"seen": 0, "moved": 0, "left": 0, "failed": 0, "seconds": 0.0, "why": ""}
+
+
+def _as_text(sweeps: Sequence[Mapping[str, Any]]) -> str:
+    if not sweeps:
+        return "nothing to sweep: every watched queue is consumed all the time, or none is there"
+    rows = [["queue", "", "seen", "moved", "left", "failed", "took"]]
+    rows += [
+        [s["dlq"], s["state"], *(f"{s[key]:,}" for key in ("seen", "moved", "left", "failed")), _took(s)]
+        for s in sweeps
+    ]
+    lines = [columns(rows), *(line(f"{s['dlq']}: {s['why']}") for s in sweeps if s["why"])]
+    moved = sum(s["moved"] for s in sweeps)
+    seen = sum(s["seen"] for s in sweeps)
+    lines.append(f"moved {count(moved)} of {seen:,} in {count(len(sweeps), 'queue')}")
+    return "\n".join(lines)
+
+
+def _took(sweep: Mapping[str, Any]) -> str:
+    return span(sweep["seconds"]) if sweep["state"] == "swept" else "–"

@@ -1,0 +1,28 @@
+"""Where results go. Apart from the screen, whose library takes longer to load than many results to make.
+
+Here, and in the screen, is the last place before a terminal: whatever a text still holds of a letter's or a
+broker's own cannot act on it (`core.text.safe_text`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from deadletter.core.text import safe_text
+
+
+def result(text: str) -> None:
+    """The result of a command: the one thing that goes to stdout."""
+    sys.stdout.write(safe_text.block(text.rstrip("\n")) + "\n")
+    sys.stdout.flush()
+
+
+def data(value: object, *, default: Callable[[object], object] | None = None) -> None:
+    """The result as JSON."""
+    result(safe_text.exact_json(value, default))
+
+
+def complain(error: object) -> None:
+    """An error, for people."""
+    sys.stderr.write(f"dlq: {safe_text.block(str(error))}\n")

@@ -1,0 +1,1 @@
+"""`dlq topology plan | diff | apply | draw`."""

@@ -1,0 +1,91 @@
+"""The shape of `deadletter.toml`: every key, its type, its default and what it is for, once.
+
+The file's reader, the environment's names, the JSON schema, the page `docs/configuration.md` and `dlq config
+show` all come from these classes; the tables of policies are in `model_policies.py`, those of the service in
+`model_serve.py`. Defaults are written as a user would write them. What a table cannot be in itself is said by
+its `contradictions`; what it cannot be beside others is in `sense.py`.
+
+Pydantic is loaded with this module, and this module not before a command needs settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from deadletter.config.tables.base import Counted, Finding, Name, Pattern, Table, Urls, as_written
+from deadletter.config.tables.policies import DefaultPolicy, PolicyTable
+from deadletter.config.tables.serve import Alerts, Guards, Serve, WatchTable
+
+
+class Broker(Table):
+    url: Urls = Field(
+        default=as_written("amqp://guest:guest@127.0.0.1:5672/"),
+        description="AMQP URL of the broker; several of one cluster as a list, or separated by commas.",
+    )
+    api: str | None = Field(
+        default=None,
+        description="URL of the management API. Without it: the same host and user, port 15672 (with amqps: "
+        "https, port 15671).",
+    )
+    name: Name | None = Field(
+        default=None, description="What people call this broker, in alerts and pages. Without it: its host."
+    )
+
+
+class Store(Table):
+    url: str | None = Field(
+        default=None,
+        description="Where parked letters are kept, and the policies of the table dlq_event_config: "
+        "sqlite:///path or postgresql://… Without it: dlq serve uses a file of its own. none: no store at "
+        "all; parked letters stay in the broker.",
+    )
+
+
+class Check(Table):
+    dlq: Pattern | None = Field(
+        default=None, description="The queues to look at; * for any run of characters: dlq.*"
+    )
+    target: Pattern | None = Field(
+        default=None, description="Where letters go that died too often; each * is what it was in dlq: dead.*"
+    )
+    max_retries: int = Field(
+        default=3, ge=0, le=2**31, description="Letters that died more often than this are moved."
+    )
+    count_by: Counted = Field(
+        default=as_written("first"),
+        description="How deaths are counted: first, sum, own, reason:REASON, queue:NAME, header:NAME.",
+    )
+    target_type: Literal["quorum", "classic"] = Field(
+        default="quorum", description="The type of targets that have to be created."
+    )
+    create: bool = Field(default=True, description="Create targets that are missing.")
+
+    def contradictions(self) -> Iterator[Finding]:
+        if self.dlq is not None and self.target is not None:
+            if self.target.count("*") > self.dlq.count("*"):
+                yield Finding(("target",), f"at most as many * as dlq has, which is {self.dlq!r}")
+            elif self.target == self.dlq:
+                yield Finding(("target",), "another queue than dlq")
+
+
+class File(Table):
+    """The settings of Deadletter (the command dlq)."""
+
+    broker: Broker = Field(default=as_written({}), description="The broker.")
+    store: Store = Field(default=as_written({}), description="The store.")
+    policies: list[PolicyTable] = Field(
+        default=[], description="What happens to letters: the first that matches decides."
+    )
+    default_policy: DefaultPolicy = Field(
+        default=as_written({}), description="What happens to letters that no policy matches."
+    )
+    watches: list[WatchTable] = Field(
+        default=[], description="Which dead-letter queues are looked after; a queue belongs to the first."
+    )
+    guards: Guards = Field(default=as_written({}), description="What keeps retries from doing harm.")
+    serve: Serve = Field(default=as_written({}), description="How the service, dlq serve, runs.")
+    alerts: Alerts = Field(default=as_written({}), description="When somebody should know.")
+    check: Check = Field(default=as_written({}), description="Defaults of the command dlq check.")

@@ -1,0 +1,174 @@
+"""A handler: a function of the application, and what its end means.
+
+Async functions are awaited, plain ones run in a thread, and what they return is awaited if it can be. To
+return is success; whatever is raised, an `Exception` or not, is classified by the queue's rules. What comes
+out is one of `Done | Known | Again | Aside | Away`, and nothing a handler raises gets past here but the
+cancellation of its own task, of which only whoever made that task knows who asked for it.
+
+A handler that raises SystemExit or KeyboardInterrupt means the process: its message has failed, as with any
+other error, and `leaving` says that the application wants to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from deadletter.consumer.handlers.callables import seen_out
+from deadletter.consumer.handlers.calling import Call
+from deadletter.consumer.handlers.judging import (
+    DONE,
+    KNOWN,
+    Again,
+    Aside,
+    Away,
+    Done,
+    Known,
+    Outcome,
+    judged,
+    told,
+)
+from deadletter.consumer.handlers.once import Key, Once
+from deadletter.consumer.handlers.signature import Signature, Wish, signature_of
+from deadletter.consumer.idempotency import Ids, Transaction
+from deadletter.consumer.message import Message
+from deadletter.consumer.outcomes import HandlerCancelled, Rules
+from deadletter.errors import UsageError
+
+__all__ = ["DONE", "KNOWN", "Again", "Aside", "Away", "Done", "Handler", "Known", "Outcome"]
+
+_log: Final = logging.getLogger("deadletter.consumer")
+
+
+class Handling(ABC):
+    """What a handler of one message and a handler of many have in common."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        rules: Rules,
+        *,
+        timeout_s: float | None = None,
+        concurrency: int = 10,
+        idempotent: Ids | None = None,
+        key: Key | None = None,
+    ) -> None:
+        self.rules = rules
+        self._call = Call(function, timeout_s=timeout_s, most=concurrency)
+        self._signature = self._read(function)
+        self._wants_body = Wish.BODY in self._signature.wishes
+        self._once: Once | None = None
+        self.leaving: SystemExit | KeyboardInterrupt | None = None
+        """What a handler raised that wants the process to end."""
+        if idempotent is not None:
+            self._once = Once(idempotent, key, transacted=self._signature.transacted)
+        elif self._signature.transacted:
+            raise UsageError(
+                f"handler {self.name}: expected idempotent=StoreIds(…) for its Transaction, got none"
+            )
+
+    @abstractmethod
+    def _read(self, function: Callable[..., Any]) -> Signature:
+        """What its parameters ask for."""
+
+    @property
+    def name(self) -> str:
+        return self._call.name
+
+    @property
+    def ids(self) -> Ids | None:
+        """What must be opened before it runs."""
+        return None if self._once is None else self._once.ids
+
+    def open(self, on_stubborn: Callable[[asyncio.Task[Any]], None]) -> None:
+        """`on_stubborn` hears of a task whose handler outlives its time and the cancellation after it."""
+        self._call.on_stubborn = on_stubborn
+        self.leaving = None
+
+    def close(self) -> None:
+        """The consumer ends."""
+        self._call.close()
+
+    def given_up(
+        self, messages: Sequence[Message], ended: asyncio.Future[Any], *, late: bool
+    ) -> list[Outcome]:
+        """Nobody waits for this run any more; `late`: because its time is over. What becomes of each."""
+        self._call.abandon(messages, ended)
+        error = self._call.late(" and does not heed that it was cancelled; it goes on") if late else None
+        return [self.failed(message, error) for message in messages if error is not None]
+
+    def cancelled(self, messages: Sequence[Message], cancelled: asyncio.CancelledError) -> list[Outcome]:
+        """Its own task was cancelled, and not by us: the handler has failed, as with any other error."""
+        error = HandlerCancelled(f"{self.name} cancelled its own task, or somebody else did")
+        error.__cause__ = cancelled
+        return [self.failed(message, error) for message in messages]
+
+    def _raised(self, error: BaseException) -> BaseException:
+        """What its message fails with. The cancellation of its own task is raised again."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # the loop is gone, and what is left of the coroutine is being closed
+            raise error from None
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            self.leaving = error
+        if not isinstance(error, asyncio.CancelledError):
+            return error
+        if task is not None and task.cancelling() > 0:
+            raise error
+        meant = HandlerCancelled(f"{self.name} awaited something that was cancelled")
+        meant.__cause__ = error
+        return meant
+
+    def failed(self, message: Message, error: BaseException | None) -> Outcome:
+        """If a verb was used, that stands, and an error after it is not hidden. None: it did not fail."""
+        decided = message.close()
+        if decided is False:
+            return DONE if error is None else judged(self.rules, error)
+        if error is not None:
+            _log.warning(
+                "%s said what becomes of a message of %s and raised afterwards (%s); what it said stands",
+                self.name,
+                message.queue,
+                told(error),
+                exc_info=error,
+            )
+        return DONE if decided is True else judged(self.rules, decided)
+
+
+class Handler(Handling):
+    """One function for the messages of one queue."""
+
+    def _read(self, function: Callable[..., Any]) -> Signature:
+        return signature_of(function)
+
+    @cached_property
+    def _direct(self) -> Callable[..., Any] | None:
+        """Without a limit and in our own loop there is nothing to do around it: the shortest way."""
+        call, alone = self._call, self._signature.wishes == (Wish.BODY,)
+        return call.function if call.is_async and not call.hurried and alone else None
+
+    async def __call__(self, message: Message) -> Outcome:
+        """Handle it, and say what became of it."""
+        try:
+            if self._call.abandoned:
+                await self._call.see_out((message,))
+            if self._once is None:
+                if self._direct is not None:
+                    returned = await self._direct(self._signature.decode(message.body))
+                    if returned is not None:
+                        await seen_out(self.name, returned)
+                else:
+                    await self._run(message, None)
+            elif not await self._once(message, self._run):
+                return KNOWN
+        except BaseException as error:  # noqa: BLE001 -- the place where an application's errors are judged
+            return self.failed(message, self._raised(error))
+        return self.failed(message, None)
+
+    async def _run(self, message: Message, transaction: Transaction | None) -> None:
+        body = self._signature.decode(message.body) if self._wants_body else None
+        await self._call((message,), self._signature.arguments(body, message, transaction))

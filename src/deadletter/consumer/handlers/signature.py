@@ -1,0 +1,113 @@
+"""What a handler's parameters ask for: the body, the message itself, a transaction.
+
+Which is which, the annotations say; each may be there once, in any order. Parameters with a default are the
+application's own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from deadletter.consumer.handlers.callables import name_of
+from deadletter.consumer.handlers.decoding import Decoder, decoder_for
+from deadletter.consumer.idempotency import Transaction
+from deadletter.consumer.message import Message
+from deadletter.errors import UsageError
+
+
+class Wish(Enum):
+    """What one parameter asks for."""
+
+    BODY = "the body"
+    MESSAGE = "a Message"
+    TRANSACTION = "a Transaction"
+
+
+_BODY: Final = (Wish.BODY,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """How a handler is called."""
+
+    wishes: tuple[Wish, ...]
+    decode: Decoder
+
+    @property
+    def transacted(self) -> bool:
+        return Wish.TRANSACTION in self.wishes
+
+    def arguments(self, body: Any, message: Any, transaction: Transaction | None) -> tuple[Any, ...]:
+        """In the order of its parameters."""
+        if self.wishes == _BODY:
+            return (body,)
+        found = {Wish.BODY: body, Wish.MESSAGE: message, Wish.TRANSACTION: transaction}
+        return tuple(found[wish] for wish in self.wishes)
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """Of a handler for one message. Raises UsageError for one that cannot be called."""
+    kinds = _kinds(function)
+    wishes = tuple(
+        Wish.MESSAGE if kind is Message else Wish.TRANSACTION if kind is Transaction else Wish.BODY
+        for kind in kinds
+    )
+    _each_once(function, wishes, "the body, a Message, a Transaction")
+    bodies = [kind for kind, wish in zip(kinds, wishes, strict=True) if wish is Wish.BODY]
+    return Signature(wishes=wishes, decode=decoder_for(bodies[0]) if bodies else decoder_for(bytes))
+
+
+def batch_signature_of(function: Callable[..., Any]) -> Signature:
+    """Of a handler for many: a list of bodies, a list of messages."""
+    kinds = _kinds(function)
+    wishes: list[Wish] = []
+    inner: Any = None
+    for kind in kinds:
+        arguments = typing.get_args(kind)
+        if typing.get_origin(kind) not in (list, Sequence) or len(arguments) != 1:
+            raise UsageError(
+                f"batch handler {name_of(function)}: expected parameters such as list[Order] or "
+                f"list[Message], got {kind!r}"
+            )
+        if arguments[0] is Message:
+            wishes.append(Wish.MESSAGE)
+        else:
+            wishes.append(Wish.BODY)
+            inner = arguments[0]
+    _each_once(function, wishes, "a list of bodies, a list of Messages")
+    return Signature(wishes=tuple(wishes), decode=decoder_for(inner if Wish.BODY in wishes else bytes))
+
+
+def _kinds(function: Callable[..., Any]) -> list[Any]:
+    """The annotation of each parameter that must be given."""
+    annotated: Any = function
+    while isinstance(annotated, partial):
+        annotated = annotated.func
+    plain = inspect.isroutine(annotated) or inspect.isclass(annotated)
+    try:
+        hints = typing.get_type_hints(annotated if plain else type(annotated).__call__)
+    except Exception as error:
+        raise UsageError(
+            f"handler {name_of(function)}: expected annotations that can be resolved ({error}); define the "
+            "types before the handler, at the top of a module"
+        ) from error
+    return [
+        hints.get(parameter.name, inspect.Parameter.empty)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and parameter.default is parameter.empty
+    ]
+
+
+def _each_once(function: Callable[..., Any], wishes: Sequence[Wish], expected: str) -> None:
+    if not wishes or len(set(wishes)) != len(wishes):
+        got = ", ".join(wish.value for wish in wishes) or "no parameter"
+        raise UsageError(
+            f"handler {name_of(function)}: expected as parameters {expected}, each at most once, got {got}"
+        )

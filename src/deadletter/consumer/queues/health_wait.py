@@ -1,0 +1,77 @@
+"""Waiting while a health check fails.
+
+While the check says no, nothing is consumed: the consumer is cancelled and what no handler has begun goes
+back into its queue. Nothing is held (a broker takes it away after its consumer timeout), and nothing is sent
+round. The check is asked every CHECK_S; once it has said no, after pauses that grow.
+
+A check that raises, or takes longer than ANSWER_S, says no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from deadletter.consumer.events import Audience, Paused, Resumed
+from deadletter.consumer.handlers.judging import told
+
+Health: TypeAlias = Callable[[], Awaitable[bool]]
+CHECK_S: Final = 5.0
+ANSWER_S: Final = 10.0
+PAUSE_S: Final = 0.5
+PAUSE_MAX_S: Final = 30.0
+
+
+class Gate:
+    """Of one queue; open while all of its checks say yes."""
+
+    def __init__(
+        self,
+        queue: str,
+        checks: tuple[Health, ...],
+        emit: Audience,
+        *,
+        every_s: float = CHECK_S,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._queue = queue
+        self._checks = checks
+        self._emit = emit
+        self._every_s = every_s
+        self._pause_s = pause_s
+
+    async def opened(self) -> None:
+        """Until the checks say yes."""
+        pause_s, paused = self._pause_s, False
+        while (why := await self._why_not()) is not None:
+            paused = True
+            self._emit(Paused(queue=self._queue, why=why, seconds=pause_s))
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+        if paused:
+            self._emit(Resumed(queue=self._queue))
+
+    async def closed(self) -> None:
+        """Until one of the checks says no; for ever where there are none."""
+        if not self._checks:
+            await asyncio.Event().wait()
+        while await self._why_not() is None:  # noqa: ASYNC110 -- nobody tells of it, it must be asked
+            await asyncio.sleep(self._every_s)
+
+    async def _why_not(self) -> str | None:
+        for check in self._checks:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    if not await check():
+                        return "the health check says no"
+            except TimeoutError:
+                return f"the health check did not answer within {ANSWER_S:g} s"
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # an application's check; one that fails is a no
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                return f"the health check failed with {told(error)}"
+        return None

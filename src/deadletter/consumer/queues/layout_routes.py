@@ -1,0 +1,280 @@
+"""The ways a message takes out of a handler, in the words of each layout.
+
+    return    again: into deadletter.delay.<ms>, or by deadletter.asked; aside: deadletter.parked
+    ladder    again: <queue>__retry_exchange → <queue>__retry.<n>; aside: <queue>__dlq
+    loop      again: rejected, the broker does the rest; aside: exchange <queue>.dlq
+    native    again: rejected with requeue, the broker waits (4.3); aside: <queue>.dlq
+    external  both: rejected, into whatever the application declared; dlq serve may take it from there
+
+In `return` a delay that no schedule of the queue has and a handler asks for is `deadletter.asked.<ms>`, made
+when it is first needed and gone when nobody needs it any more (`broker.asked_delays`).
+
+A ladder's rungs are the queue's own delays. A delay that an error's rule or a handler asks for and that is no
+rung's gets a queue of its own, `<queue>__retry.<ms>ms`, when it is first needed. `loop` and `native` have the
+delays of the queue and no others.
+
+What is published is published with the failure's details, confirmed, and then acked. What is rejected stays
+byte for byte what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, TypeAlias, assert_never
+
+from deadletter.consumer.handlers.failure_details import sendable
+from deadletter.core.deciding.backoff import MAX_DELAY_MS, Schedule
+from deadletter.core.deciding.deaths import read_history
+from deadletter.core.layouts import ladder
+from deadletter.core.layouts.naming import ASKED, PARKED, around, asked_name, dlq_name, level_name
+from deadletter.core.letter import header_values, names
+from deadletter.core.letter.envelope import Address, Deaths, Leg, delivery_count
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import HEADERS, flags_of
+from deadletter.move.verdict import Send, Wrap
+
+
+class Way(StrEnum):
+    """The layouts a consumer can work in."""
+
+    RETURN = "return"
+    LADDER = "ladder"
+    LOOP = "loop"
+    NATIVE = "native"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reject:
+    """Give it to the broker, which knows what to do."""
+
+    requeue: bool
+
+
+Route: TypeAlias = Send | Reject
+_DIGITS: Final = 3
+"""A handler may ask for any delay, and each is a queue: so many digits of it count, rounded up."""
+_MINE: Final = frozenset(
+    name.encode()
+    for name in (
+        names.ATTEMPT,
+        names.ORIGIN_QUEUE,
+        names.ORIGIN_EXCHANGE,
+        names.ORIGIN_ROUTING_KEY,
+        names.ERROR_FIRST_AT,
+        names.DELIVERIES,
+        names.X_DEATH,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a message carries of its earlier tries."""
+
+    attempt: int
+    counted: int
+    """How often the queue says that it was delivered in vain; 0 where it does not count."""
+    deliveries: int
+    """The same as a header of ours says: see `suspicion`."""
+    exchange: str
+    routing_key: str
+    first_failed_at_ms: int | None
+    came_back: bool = False
+    """Whether a consumer had it and came to no end with it."""
+
+    @classmethod
+    def unread(cls) -> Past:
+        """Of a message whose headers cannot be read."""
+        return cls(attempt=0, counted=0, deliveries=0, exchange="", routing_key="", first_failed_at_ms=None)
+
+
+class Paths:
+    """For one queue in one layout."""
+
+    def __init__(
+        self, way: Way, queue: str, policy: str = "consumer", levels_ms: frozenset[int] | None = None
+    ) -> None:
+        """`levels_ms`: the levels that are there for this queue; None: whatever is asked for."""
+        self.way = way
+        self.queue = queue
+        self.circling: bool = way in (Way.LOOP, Way.EXTERNAL)
+        """Whether a letter may die and come back without us: then nothing carries its id, it is derived."""
+        self._policy = policy
+        self._levels_ms = levels_ms
+        self._came_by: Address | None = None
+        self._first = Past.unread()
+        """Of messages that come for the first time, by one way: most of them, and all the same."""
+
+    # -- what was --------------------------------------------------------------------------------------
+    def past(self, letter: Letter) -> Past:
+        """Raises MessageError when its headers are not what AMQP says they are."""
+        bare = not flags_of(letter.message.properties) & HEADERS
+        if bare and not letter.redelivered:
+            return self._fresh(letter)
+        headers = {} if bare else letter.select(_MINE)
+        if not headers and not letter.redelivered:
+            return self._fresh(letter)
+        mine = headers.get(names.ORIGIN_QUEUE) == self.queue  # copied headers speak of another queue
+        noted = (header_values.count(headers.get(names.ATTEMPT)) or 0) if mine else 0
+        count = delivery_count(letter.message.properties) if letter.redelivered else 0
+        first_at = headers.get(names.ERROR_FIRST_AT)
+        attempt, counted, came_back = noted, count, letter.redelivered
+        match self.way:
+            case Way.NATIVE:
+                attempt = count
+            case Way.LOOP:
+                rejected = self._rejected(headers, noted)
+                attempt = noted + rejected
+                # RabbitMQ 4 counts on through the retry queue: what we rejected is no delivery in vain.
+                counted = max(0, count - rejected)
+                came_back = letter.redelivered and (not count or counted > 0)
+            case Way.EXTERNAL:  # which may be a loop of the application's own
+                counted = max(0, count - self._rejected(headers, 0))
+                came_back = letter.redelivered and (not count or counted > 0)
+            case Way.RETURN | Way.LADDER:
+                pass
+            case _:
+                assert_never(self.way)
+        return Past(
+            attempt=attempt,
+            counted=counted,
+            came_back=came_back,
+            deliveries=(header_values.count(headers.get(names.DELIVERIES)) or 0) if mine else 0,
+            exchange=_text(headers, names.ORIGIN_EXCHANGE) if mine else letter.exchange,
+            routing_key=_text(headers, names.ORIGIN_ROUTING_KEY) if mine else letter.routing_key,
+            first_failed_at_ms=first_at if mine and isinstance(first_at, int) else None,
+        )
+
+    def _rejected(self, headers: Mapping[str, Value], noted: int) -> int:
+        """How often it was rejected here since it was last put back anew, with `noted` attempts.
+
+        Its deaths went along. RabbitMQ 3 counts them on; 4 begins again with the next one.
+        """
+        deaths = read_history(headers).recent
+        all_of_them = sum(d.count for d in deaths if d.queue == self.queue and d.reason == "rejected")
+        return all_of_them - noted if all_of_them >= noted else all_of_them
+
+    def _fresh(self, letter: Letter) -> Past:
+        if self._came_by != letter.came_by:
+            self._came_by = letter.came_by
+            self._first = replace(Past.unread(), exchange=letter.exchange, routing_key=letter.routing_key)
+        return self._first
+
+    # -- what comes ------------------------------------------------------------------------------------
+    def delay_ms(self, past: Past, schedule: Schedule, asked_ms: int) -> int | None:
+        """How long it will really wait; `schedule` is the queue's own. None: nobody here knows."""
+        match self.way:
+            case Way.RETURN:
+                return asked_ms
+            case Way.LADDER:
+                own = schedule.choices_ms(past.attempt)
+                return own[len(own) // 2] if asked_ms in own else asked_ms
+            case Way.LOOP | Way.NATIVE:
+                own = schedule.choices_ms(past.attempt)
+                return own[len(own) // 2] if own else None
+            case Way.EXTERNAL:
+                return None
+            case _:
+                assert_never(self.way)
+
+    def again(self, past: Past, schedule: Schedule, asked_ms: int, details: Mapping[str, Value]) -> Route:
+        """One more try after `asked_ms`; `schedule` is the queue's own."""
+        retry = past.attempt + 1
+        headers = {**self._carried(past, retry), **details}
+        match self.way:
+            case Way.RETURN if self._levels_ms is not None and asked_ms not in self._levels_ms:
+                return Send(exchange=ASKED, routing_key=asked_name(asked_ms), leg=Leg.WAIT, headers=headers)
+            case Way.RETURN:
+                return Send(routing_key=level_name(asked_ms), leg=Leg.WAIT, headers=headers)
+            case Way.LADDER if asked_ms in schedule.choices_ms(past.attempt):
+                rung = ladder.rung_name(self.queue, min(retry, schedule.retries))
+                exchange = ladder.retry_exchange_name(self.queue)
+                return Send(exchange=exchange, routing_key=rung, headers=headers)
+            case Way.LADDER:
+                return Send(routing_key=extra_rung_name(self.queue, asked_ms), headers=headers)
+            case Way.LOOP | Way.EXTERNAL:
+                return Reject(requeue=False)
+            case Way.NATIVE:
+                return Reject(requeue=True)
+            case _:
+                assert_never(self.way)
+
+    def aside(self, past: Past, details: Mapping[str, Value], *, cause: str, why: str) -> Route:
+        """No more tries."""
+        headers: dict[str, Value] = {
+            **self._carried(past, past.attempt),
+            **details,
+            names.CAUSE: cause,
+            names.WHY: sendable(why)[:500],
+        }
+        match self.way:
+            case Way.RETURN:
+                return Send(routing_key=PARKED, deaths=Deaths.KEEP, headers=headers)
+            case Way.LADDER:
+                return Send(routing_key=ladder.dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
+            case Way.LOOP:
+                name = dlq_name(self.queue)
+                return Send(
+                    exchange=name,
+                    routing_key=past.routing_key,
+                    deaths=Deaths.KEEP,
+                    headers=headers,
+                    circling=self.circling,
+                )
+            case Way.NATIVE:
+                return Send(routing_key=dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
+            case Way.EXTERNAL:
+                return Reject(requeue=False)
+            case _:
+                assert_never(self.way)
+
+    def wrapped(self, *, cause: str, why: str, at_ms: int) -> Wrap | Reject:
+        """No more tries for one that cannot even be read: whole, inside another message."""
+        match self.way:
+            case Way.RETURN:
+                return Wrap(routing_key=PARKED, cause=cause, why=why, at_ms=at_ms)
+            case Way.LADDER:
+                return Wrap(routing_key=ladder.dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
+            case Way.LOOP:
+                name = dlq_name(self.queue)
+                return Wrap(exchange=name, routing_key=name, cause=cause, why=why, at_ms=at_ms)
+            case Way.NATIVE:
+                return Wrap(routing_key=dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
+            case Way.EXTERNAL:
+                return Reject(requeue=False)
+            case _:
+                assert_never(self.way)
+
+    def anew(self, past: Past, deliveries: int) -> Send:
+        """Into the same queue once more, with the deliveries it cost."""
+        keep = Deaths.KEEP if self.way is Way.LOOP else Deaths.SET_ASIDE
+        headers: dict[str, Value] = {**self._carried(past, past.attempt), names.DELIVERIES: deliveries}
+        return Send(routing_key=self.queue, deaths=keep, headers=headers, circling=self.circling)
+
+    def _carried(self, past: Past, attempt: int) -> dict[str, Value]:
+        return {
+            names.ORIGIN_QUEUE: self.queue,
+            names.ORIGIN_EXCHANGE: past.exchange,
+            names.ORIGIN_ROUTING_KEY: past.routing_key,
+            names.ATTEMPT: attempt,
+            names.POLICY: self._policy,
+        }
+
+
+def _text(headers: Mapping[str, Value], name: str) -> str:
+    return header_values.name(headers.get(name)) or ""
+
+
+def extra_rung_name(queue: str, delay_ms: int) -> str:
+    """The queue of a delay that is no rung's: `orders__retry.60000ms`."""
+    return around("", queue, f"__retry.{delay_ms}ms")
+
+
+def rounded_ms(delay_ms: int) -> int:
+    """What a handler asked for, in a few digits, never shorter: each delay is a queue."""
+    unit: int = 10 ** max(0, len(str(delay_ms)) - _DIGITS)
+    return min(-(-delay_ms // unit) * unit, MAX_DELAY_MS)

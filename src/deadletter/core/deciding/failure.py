@@ -1,0 +1,265 @@
+"""Why did it fail? Read from the letter alone, in the dialect of whatever framework left it.
+
+The broker only knows *that* a letter died. The error itself is in headers some frameworks add on the way
+to their error queue; a few add nothing, and then only the framework is known. Each dialect is one row of
+`_DIALECTS`, tried in order, our own first; a row applies when one of its `marks` is present. Dramatiq
+keeps its message, with the traceback, in a JSON body and has no headers, so it is looked for last and
+only in small bodies.
+
+What each framework writes:
+
+* **Deadletter's consumer**: `deadletter-error-*`.
+* **MassTransit** (`MessageHeaders`): `MT-Fault-*`, `MT-Host-MachineName`; the failed queue as the path of
+  `MT-Fault-InputAddress`.
+* **NServiceBus** (`FaultsHeaderKeys`): `NServiceBus.ExceptionInfo.*`, `NServiceBus.FailedQ`,
+  `NServiceBus.TimeOfFailure`, `NServiceBus.ProcessingMachine`.
+* **Spring AMQP** (`RepublishMessageRecoverer`), Spring Cloud Stream and Steeltoe: `x-exception-message`,
+  `x-exception-stacktrace`, `x-original-exchange`, `x-original-routingKey`. The type is only in the stack.
+* **Ratatoskr** (`RabbitMqRetryHandler`): `x-original-queue`, `x-failure-time`; never the error. The
+  failed queue and the time are all there is.
+* **GoQueue**: `goqueue-*` with the retry count; never the error.
+* **Celery** (message protocol 2): `task`, `id`, `retries`; its errors go to the result backend, not into
+  the letter.
+* **Dramatiq** (`Retries`): `options.traceback`, `options.retries`, `options.requeue_timestamp` in the
+  body.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from deadletter.core.letter import header_values, names
+
+MAX_TYPE_CHARS: Final = 300
+MAX_MESSAGE_CHARS: Final = 4_000
+MAX_STACK_CHARS: Final = 32_000
+MAX_HOST_CHARS: Final = 300
+_MAX_RAW_STACK_CHARS: Final = 1_000_000
+_MAX_BODY_BYTES: Final = 256 * 1024
+_CAUSED_BY: Final = "\nCaused by: "
+
+
+class Framework(StrEnum):
+    """Who wrote the headers."""
+
+    DEADLETTER = "deadletter"
+    MASSTRANSIT = "masstransit"
+    NSERVICEBUS = "nservicebus"
+    SPRING = "spring"
+    RATATOSKR = "ratatoskr"
+    GOQUEUE = "goqueue"
+    CELERY = "celery"
+    DRAMATIQ = "dramatiq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What is known of the error. `queue` is where the framework says it happened, in `queue_header`."""
+
+    framework: Framework
+    error_type: str | None = None
+    message: str | None = None
+    stack: str | None = None
+    host: str | None = None
+    service: str | None = None
+    release: str | None = None
+    at: datetime | None = None
+    first_at: datetime | None = None
+    retries: int | None = None
+    queue: str | None = None
+    queue_header: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dialect:
+    framework: Framework
+    marks: tuple[str, ...]
+    error_type: str | None = None
+    message: str | None = None
+    stack: str | None = None
+    host: tuple[str, ...] = ()
+    service: str | None = None
+    release: str | None = None
+    at: str | None = None
+    first_at: str | None = None
+    retries: str | None = None
+    queue: str | None = None
+
+
+_DIALECTS: Final = (
+    _Dialect(
+        framework=Framework.DEADLETTER,
+        marks=(names.ERROR_TYPE, names.ERROR_MESSAGE),
+        error_type=names.ERROR_TYPE,
+        message=names.ERROR_MESSAGE,
+        stack=names.ERROR_STACK,
+        host=(names.ERROR_HOST,),
+        service=names.ERROR_SERVICE,
+        release=names.ERROR_RELEASE,
+        at=names.ERROR_AT,
+        first_at=names.ERROR_FIRST_AT,
+        retries=names.ATTEMPT,
+    ),
+    _Dialect(
+        framework=Framework.MASSTRANSIT,
+        marks=("MT-Fault-ExceptionType", "MT-Fault-Message", "MT-Reason"),
+        error_type="MT-Fault-ExceptionType",
+        message="MT-Fault-Message",
+        stack="MT-Fault-StackTrace",
+        host=("MT-Host-MachineName",),
+        at="MT-Fault-Timestamp",
+        retries="MT-Fault-RetryCount",
+        queue="MT-Fault-InputAddress",
+    ),
+    _Dialect(
+        framework=Framework.NSERVICEBUS,
+        marks=(
+            "NServiceBus.ExceptionInfo.ExceptionType",
+            "NServiceBus.ExceptionInfo.Message",
+            "NServiceBus.FailedQ",
+        ),
+        error_type="NServiceBus.ExceptionInfo.ExceptionType",
+        message="NServiceBus.ExceptionInfo.Message",
+        stack="NServiceBus.ExceptionInfo.StackTrace",
+        host=(
+            "NServiceBus.ProcessingMachine",
+            "NServiceBus.ProcessingEndpoint",
+            "$.diagnostics.hostdisplayname",
+        ),
+        at="NServiceBus.TimeOfFailure",
+        retries="NServiceBus.Retries",
+        queue="NServiceBus.FailedQ",
+    ),
+    _Dialect(
+        framework=Framework.SPRING,
+        marks=("x-exception-message", "x-exception-stacktrace"),
+        message="x-exception-message",
+        stack="x-exception-stacktrace",
+    ),
+    _Dialect(
+        framework=Framework.RATATOSKR,
+        marks=("x-failure-time",),
+        at="x-failure-time",
+        queue="x-original-queue",
+    ),
+    _Dialect(
+        framework=Framework.GOQUEUE,
+        marks=("goqueue-queue-service-agent", "goqueue-message-id", "goqueue-retry-count"),
+        at="goqueue-requeued-timestamp",
+        retries="goqueue-retry-count",
+    ),
+)
+
+
+def read_failure(headers: Mapping[str, object], body: bytes = b"") -> Failure | None:
+    """What the letter says of its error; None when nothing in it is recognised."""
+    if headers:
+        for dialect in _DIALECTS:
+            if any(mark in headers for mark in dialect.marks):
+                return _read(dialect, headers)
+        if _is_celery(headers):
+            return Failure(framework=Framework.CELERY, retries=header_values.count(headers.get("retries")))
+    return _read_dramatiq(body)
+
+
+def _read(dialect: _Dialect, headers: Mapping[str, object]) -> Failure:
+    stack = _text(headers, dialect.stack, _MAX_RAW_STACK_CHARS)
+    queue = _queue(headers, dialect.queue)
+    return Failure(
+        framework=dialect.framework,
+        error_type=_text(headers, dialect.error_type, MAX_TYPE_CHARS) or _type_in_java_stack(stack),
+        message=_text(headers, dialect.message, MAX_MESSAGE_CHARS),
+        stack=bounded_stack(stack),
+        host=next((host for h in dialect.host if (host := _text(headers, h, MAX_HOST_CHARS))), None),
+        service=_text(headers, dialect.service, MAX_HOST_CHARS),
+        release=_text(headers, dialect.release, MAX_HOST_CHARS),
+        at=header_values.moment(headers.get(dialect.at)) if dialect.at else None,
+        first_at=header_values.moment(headers.get(dialect.first_at)) if dialect.first_at else None,
+        retries=header_values.count(headers.get(dialect.retries)) if dialect.retries else None,
+        queue=queue,
+        queue_header=dialect.queue if queue else None,
+    )
+
+
+def _text(headers: Mapping[str, object], header: str | None, limit: int) -> str | None:
+    return header_values.text(headers.get(header), limit) or None if header else None
+
+
+def _queue(headers: Mapping[str, object], header: str | None) -> str | None:
+    """A plain queue name, or an address whose path ends in one."""
+    if header is None:
+        return None
+    text = header_values.text(headers.get(header), 2_000) or ""
+    if "://" in text:
+        text = text.partition("?")[0].rstrip("/").rpartition("/")[2]
+    return header_values.name(text) or None
+
+
+def bounded_stack(stack: str | None) -> str | None:
+    """A stack that fits anywhere. Head and tail stay: Java names the error at the top, Python at the end."""
+    if not stack or len(stack) <= MAX_STACK_CHARS:
+        return stack or None
+    head, tail = MAX_STACK_CHARS * 2 // 3, MAX_STACK_CHARS // 4
+    return f"{stack[:head]}\n… {len(stack) - head - tail} characters left out …\n{stack[-tail:]}"
+
+
+def _type_in_java_stack(stack: str | None) -> str | None:
+    """The root cause: the last `Caused by`, else the first line. Spring cuts long stacks."""
+    if not stack:
+        return None
+    cause = stack.rpartition(_CAUSED_BY)[2]
+    return _leading_name(cause.partition("\n")[0])
+
+
+def _leading_name(line: str) -> str | None:
+    """`java.net.ConnectException: refused` → `java.net.ConnectException`; None when the line is no error."""
+    name = line.strip().partition(":")[0].strip()
+    looks_right = 0 < len(name) <= MAX_TYPE_CHARS and all(c.isalnum() or c in "._$<>" for c in name)
+    return name if looks_right else None
+
+
+def _is_celery(headers: Mapping[str, object]) -> bool:
+    return "task" in headers and "id" in headers and ("lang" in headers or "root_id" in headers)
+
+
+def _read_dramatiq(body: bytes) -> Failure | None:
+    # Dramatiq writes queue_name and actor_name first; anything else is not worth parsing a body for.
+    if not body.startswith(b"{") or b'"actor_name"' not in body[:1024] or len(body) > _MAX_BODY_BYTES:
+        return None
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(options := message.get("options"), dict):
+        return None
+    stack = header_values.text(options.get("traceback"), _MAX_RAW_STACK_CHARS)
+    error_type, message_text = _last_line_of_python(stack)
+    queue = header_values.name(message.get("queue_name"))
+    return Failure(
+        framework=Framework.DRAMATIQ,
+        error_type=error_type,
+        message=message_text,
+        stack=bounded_stack(stack),
+        at=header_values.moment(options.get("requeue_timestamp")),
+        retries=header_values.count(options.get("retries")),
+        queue=queue.removesuffix(".DQ")
+        if queue
+        else None,  # its delay queue, which nobody but Dramatiq feeds
+        queue_header="queue_name" if queue else None,
+    )
+
+
+def _last_line_of_python(stack: str | None) -> tuple[str | None, str | None]:
+    """A traceback's error: the last line that is not indented and names one. A message may span lines."""
+    lines = (stack or "")[-2 * MAX_MESSAGE_CHARS :].rstrip().split("\n")
+    for place in range(len(lines) - 1, -1, -1):
+        above_is_frame = place == 0 or lines[place - 1].startswith(" ")
+        if above_is_frame and not lines[place].startswith(" ") and (name := _leading_name(lines[place])):
+            message = "\n".join([lines[place].partition(":")[2].strip(), *lines[place + 1 :]]).strip()
+            return name, message[:MAX_MESSAGE_CHARS] or None
+    return None, None

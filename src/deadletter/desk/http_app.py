@@ -1,0 +1,137 @@
+"""The service over HTTP: metrics, health, status, and sweeps on demand. `docs/api.md` tells it to people."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final
+
+from fastapi import Body, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from deadletter import __version__
+from deadletter.desk.access import Access, Guarded
+from deadletter.desk.front import front_page
+from deadletter.desk.problems import MEDIA_TYPE, tell_problems
+from deadletter.desk.view import OfficeView, Status, SweepAnswer
+from deadletter.service.telling.service_health import Condition, Health
+from deadletter.service.telling.service_metrics import Metrics
+
+_DLQS: Final = 1_000
+
+
+class SweepWish(BaseModel):
+    """What to sweep."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    dlqs: list[Annotated[str, Field(min_length=1, max_length=255)]] = Field(
+        default=[],
+        max_length=_DLQS,
+        description="Watched dead-letter queues; none: all whose watch does not consume.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweeps:
+    """What became of it."""
+
+    sweeps: list[SweepAnswer]
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    title: str
+    status: int
+    detail: str
+
+
+def _problems(**said: str) -> dict[int | str, dict[str, object]]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        int(code[1:]): {"description": text, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for code, text in said.items()
+    }
+
+
+def create_app(office: OfficeView, metrics: Metrics, health: Health, access: Access) -> FastAPI:
+    """The app, behind its checks."""
+    app = FastAPI(
+        title="Deadletter",
+        version=__version__,
+        description="What `dlq serve` says and does over HTTP.",
+        docs_url=None,  # its page loads scripts from another host
+        redoc_url=None,
+    )
+    app.add_middleware(Guarded, access=access)
+    tell_problems(app)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def front() -> str:
+        return front_page(office.status())
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"description": "For Prometheus, as text.", "content": {"text/plain": {}}}},
+    )
+    async def read_metrics(request: Request) -> Response:
+        """The numbers of this instance, in OpenMetrics or Prometheus' plain format."""
+        # in a thread: thousands of series take longer to write than a letter may wait
+        text, kind = await asyncio.to_thread(
+            metrics.snapshot().render, ",".join(request.headers.getlist("accept"))
+        )
+        return Response(text, headers={"content-type": kind})
+
+    unwell: dict[int | str, dict[str, object]] = {
+        503: {"model": Condition, "description": "No; `reasons` why."}
+    }
+
+    @app.get("/health/live", response_model=Condition, responses=unwell)
+    async def live() -> JSONResponse:
+        """Whether the process works; if not, restart it."""
+        return _told(health.live())
+
+    @app.get("/health/ready", response_model=Condition, responses=unwell)
+    async def ready() -> JSONResponse:
+        """Whether letters are being taken care of."""
+        return _told(health.ready())
+
+    @app.get("/api/status")
+    async def status() -> Status:
+        """The service now."""
+        return office.status()
+
+    @app.post(
+        "/api/sweeps",
+        responses={
+            **_problems(
+                _401="The token is missing or wrong.",
+                _403="From another site's page; or from another machine, and no token is set.",
+                _413="The body is too large.",
+                _415="The body is not JSON.",
+                _422="Not a wish, or no watch takes care of a queue that it names; nothing was swept.",
+                _503="The broker does not answer.",
+            )
+        },
+    )
+    async def sweep(wish: Annotated[SweepWish | None, Body()] = None) -> Sweeps:
+        """Sweep dead-letter queues now; answers when it is done, or under way elsewhere."""
+        return Sweeps(sweeps=await office.sweep(wish.dlqs if wish else ()))
+
+    original = app.openapi
+
+    def with_problems() -> dict[str, object]:
+        document = original()
+        document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        return document
+
+    app.openapi = with_problems  # type: ignore[method-assign]
+    return app
+
+
+def _told(condition: Condition) -> JSONResponse:
+    said = {"ok": condition.ok, "reasons": list(condition.reasons), "notes": list(condition.notes)}
+    return JSONResponse(said, status_code=200 if condition.ok else 503)

@@ -1,0 +1,293 @@
+"""What another RabbitMQ version refuses or quietly ignores.
+
+What is refused here was tried on 3.10.8, 4.0.5 and 4.3.6; release notes and brokers do not always agree. Only
+that 4.3.0 does not know the policy keys of delayed retries yet is from the documentation.
+
+A thing that is refused stops an application at its start, or the import of a whole definitions file; a thing
+that is ignored is worse where somebody counts on it: a delay that is none.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.vhost import Queue
+from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.rules.alternates import set_policy
+from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.rules.path_words import queue_step
+from deadletter.doctor.rules.routes import setting_step
+
+_UNKNOWN: Final = (0, 0)
+_NATIVE: Final = (4, 3)
+_NATIVE_POLICY: Final = (4, 3, 1)
+
+
+class Outcome(Enum):
+    """What a version does with a setting."""
+
+    REFUSED = "refused"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One setting that means something else from a version on."""
+
+    since: tuple[int, int]
+    outcome: Outcome
+    effect: str
+    """What happens then, as the end of a sentence."""
+    instead: str
+
+    def severity(self, version: str) -> Severity:
+        """Refused: a warning before the upgrade, an error after it. Ignored is worth knowing."""
+        if self.outcome is Outcome.IGNORED:
+            return Severity.NOTE
+        return Severity.ERROR if version_of(version) >= self.since else Severity.WARNING
+
+    def when(self, version: str) -> str:
+        since = f"{self.since[0]}.{self.since[1]}"
+        return f"RabbitMQ {version}" if version_of(version) >= self.since else f"RabbitMQ {since} and later"
+
+
+_MIRRORS: Final = Change(
+    since=(4, 0),
+    outcome=Outcome.REFUSED,
+    effect="refuses the policy and with it the whole definitions file; there are no mirrored queues any more",
+    instead="quorum queues, declared with x-queue-type=quorum, and a policy without such keys",
+)
+_LOCATOR: Final = Change(
+    since=(4, 3),
+    outcome=Outcome.REFUSED,
+    effect="refuses it by default; as an argument it costs the application its connection (541)",
+    instead="queue-leader-locator with client-local or balanced",
+)
+_LAZY: Final = Change(
+    since=(4, 0),
+    outcome=Outcome.IGNORED,
+    effect="takes it and does nothing: classic queues keep letters on disk anyway",
+    instead="leave it out when the queue is declared anew; until then it does no harm",
+)
+_FIRST_STORE: Final = Change(
+    since=(4, 3),
+    outcome=Outcome.REFUSED,
+    effect="refuses to declare the queue (406)",
+    instead="x-queue-version=2, or leave it out",
+)
+
+POLICY_KEYS: Final[Mapping[str, Change]] = {
+    "ha-mode": _MIRRORS,
+    "ha-params": _MIRRORS,
+    "ha-sync-mode": _MIRRORS,
+    "ha-sync-batch-size": _MIRRORS,
+    "ha-promote-on-shutdown": _MIRRORS,
+    "ha-promote-on-failure": _MIRRORS,
+    "queue-master-locator": _LOCATOR,
+    "queue-mode": _LAZY,
+}
+ARGUMENTS: Final[Mapping[str, Change]] = {
+    "x-queue-master-locator": _LOCATOR,
+    "x-queue-mode": _LAZY,
+}
+
+
+# -- refused-by-4 ------------------------------------------------------------------------------------------
+def refused_by_4(case: Case) -> Iterator[Finding]:
+    for policy in case.topology.policies:
+        yield from _outdated_policy(case, policy)
+    for queue in case.topology.queues.values():
+        for argument, value in queue.arguments.items():
+            if (change := _of_argument(argument, value)) is not None:
+                yield _outdated_argument(case, queue, argument, change)
+        if not queue.durable and not queue.exclusive:
+            yield _transient(queue)
+
+
+def _of_argument(argument: str, value: Value) -> Change | None:
+    if argument == "x-queue-version":
+        return _FIRST_STORE if value == 1 else None
+    return ARGUMENTS.get(argument)
+
+
+def _outdated_policy(case: Case, policy: BrokerPolicy) -> Iterator[Finding]:
+    told: list[Change] = []
+    for key, value in policy.definition.items():
+        change = POLICY_KEYS.get(key)
+        if change is None or change in told:
+            continue  # one mirror policy has three keys of the same kind
+        told.append(change)
+        yield Finding(
+            rule="refused-by-4",
+            severity=change.severity(case.version),
+            harm=Harm.LOST if change is _MIRRORS else Harm.STUCK,
+            subject=policy.name,
+            path=(f"policy {policy.name}", setting_step(key, value), change.outcome.value),
+            why=f"Policy {policy.name} sets {key}; {change.when(case.version)} {change.effect}.",
+            fix=f"{change.instead}: {_without(case, policy, change)}",
+        )
+
+
+def _without(case: Case, policy: BrokerPolicy, change: Change) -> str:
+    """The command that takes such keys out of a policy; a policy without any key is refused, so it goes."""
+    kept = {key: value for key, value in policy.definition.items() if POLICY_KEYS.get(key) is not change}
+    if kept:
+        command = set_policy(case, policy.name, policy.pattern, kept, policy.priority, policy.apply_to)
+    else:
+        vhost = shlex.quote(case.topology.vhost)
+        command = f"rabbitmqctl clear_policy -p {vhost} {shlex.quote(policy.name)}"
+    return command.replace("_policy", "_operator_policy", 1) if policy.operator else command
+
+
+def _outdated_argument(case: Case, queue: Queue, argument: str, change: Change) -> Finding:
+    frozen = (
+        ""
+        if change.outcome is Outcome.IGNORED
+        else f"; {argument} is frozen in {queue.name}: empty it, delete it, and declare it again"
+    )
+    return Finding(
+        rule="refused-by-4",
+        severity=change.severity(case.version),
+        harm=Harm.STUCK,
+        subject=queue.name,
+        path=(
+            queue_step(queue.name),
+            setting_step(argument, queue.arguments[argument]),
+            change.outcome.value,
+        ),
+        why=f"{queue.name} is declared with {argument}; {change.when(case.version)} {change.effect}.",
+        fix=f"{change.instead}{frozen}",
+    )
+
+
+def _transient(queue: Queue) -> Finding:
+    return Finding(
+        rule="refused-by-4",
+        severity=Severity.NOTE,
+        harm=Harm.LOST,
+        subject=queue.name,
+        path=(queue_step(queue.name), "not durable, not exclusive", "node restarts", "gone"),
+        why=(
+            f"{queue.name} is transient: it and its letters are gone after a restart of its node. RabbitMQ 4 "
+            "calls such queues deprecated; up to 4.3 it still takes them unless told otherwise "
+            "(deprecated_features.permit.transient_nonexcl_queues), a later one will not."
+        ),
+        fix=f"declare {queue.name} durable, or exclusive if it belongs to one connection; durability is "
+        "frozen, so delete it first",
+    )
+
+
+# -- native-delay-ignored ----------------------------------------------------------------------------------
+def native_delay_ignored(case: Case) -> Iterator[Finding]:
+    version = version_of(case.version)
+    for queue in case.topology.queues.values():
+        if any(argument.startswith("x-delayed-retry-") for argument in queue.arguments):
+            if version < _NATIVE:
+                yield _ignored_arguments(case, queue)
+            elif queue.type != "quorum":
+                yield _wrong_type(queue)
+    if _exact(case.version) < _NATIVE_POLICY:
+        yield from _refused_policies(case)
+
+
+def _ignored_arguments(case: Case, queue: Queue) -> Finding:
+    known = version_of(case.version) != _UNKNOWN
+    limit = queue.delivery_limit(case.version)
+    end = "for ever" if limit is None else f"until the delivery limit of {limit} throws it out"
+    return Finding(
+        rule="native-delay-ignored",
+        severity=Severity.ERROR if known else Severity.WARNING,
+        harm=Harm.SPUN,
+        subject=queue.name,
+        path=(
+            queue_step(queue.name),
+            "rejected with requeue",
+            f"{_delay_arguments(queue)} ignored",
+            f"{queue_step(queue.name)} at once",
+        ),
+        why=(
+            f"{queue.name} asks for delayed retries, which RabbitMQ knows from 4.3 on. "
+            f"{f'RabbitMQ {case.version}' if known else 'An older one'} accepts the arguments and ignores "
+            f"them: a letter that is given back returns at once, {end}."
+        ),
+        fix="upgrade to 4.3; until then retry through delay queues: dlq topology plan shows them. The "
+        f"arguments are frozen in {queue.name}: delete it and declare it again without them",
+    )
+
+
+def _wrong_type(queue: Queue) -> Finding:
+    return Finding(
+        rule="native-delay-ignored",
+        severity=Severity.ERROR,
+        harm=Harm.STUCK,
+        subject=queue.name,
+        path=(queue_step(queue.name), f"{queue.type} queue", f"{_delay_arguments(queue)} refused"),
+        why=f"Only quorum queues have delayed retries: declaring {queue.name} is refused (406).",
+        fix=f"declare {queue.name} with x-queue-type=quorum, or without these arguments",
+    )
+
+
+def _refused_policies(case: Case) -> Iterator[Finding]:
+    known = version_of(case.version) != _UNKNOWN
+    for policy in case.topology.policies:
+        keys = [key for key in policy.definition if key.startswith("delayed-retry-")]
+        if keys:
+            yield Finding(
+                rule="native-delay-ignored",
+                severity=Severity.ERROR if known else Severity.WARNING,
+                harm=Harm.SPUN,
+                subject=policy.name,
+                path=(f"policy {policy.name}", setting_step(keys[0], policy.definition[keys[0]]), "refused"),
+                why=(
+                    f"Policy {policy.name} asks for delayed retries; before 4.3.1 RabbitMQ refuses such a "
+                    "policy, and with it the whole definitions file: letters are given back without a delay."
+                ),
+                fix="upgrade to 4.3.1 or later; until then retry through delay queues: dlq topology plan",
+            )
+
+
+def _delay_arguments(queue: Queue) -> str:
+    return ", ".join(sorted(name for name in queue.arguments if name.startswith("x-delayed-retry-")))
+
+
+def _exact(text: str) -> tuple[int, int, int]:
+    """With the patch, which `version_of` leaves out; a version without one is its first."""
+    patch = re.match(r"\d{1,4}\.\d{1,4}\.(\d{1,4})", text)
+    return (*version_of(text), int(patch[1]) if patch else 0)
+
+
+RULES: Final = (
+    Rule(
+        id="native-delay-ignored",
+        harm=Harm.SPUN,
+        summary="delayed retries asked of a broker that does not have them",
+        why=(
+            "Quorum queues delay retries by themselves from 4.3 on. Older brokers accept the arguments "
+            "`x-delayed-retry-*` and ignore them, so a letter that is given back returns at once and spins; "
+            "on 4.0 to 4.2 the delivery limit then throws it out. The policy keys are refused before 4.3.1, "
+            "and the arguments are refused on other queue types from 4.3 on."
+        ),
+        check=native_delay_ignored,
+    ),
+    Rule(
+        id="refused-by-4",
+        harm=Harm.STUCK,
+        summary="settings that RabbitMQ 4 refuses or ignores",
+        why=(
+            "4.0 refuses policies for mirrored queues (`ha-*`), and a definitions file that has one; 4.3 "
+            "also refuses `queue-master-locator` and queue version 1. `x-queue-mode` is taken and "
+            "ignored. Transient queues that are not exclusive are deprecated, though 4.3 still "
+            "takes them. A limit for a whole channel (global QoS) is not visible in a shape; 4.3 quietly "
+            "applies it to each consumer."
+        ),
+        check=refused_by_4,
+    ),
+)

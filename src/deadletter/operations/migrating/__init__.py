@@ -1,0 +1,1 @@
+"""A queue replaced by one with other arguments, with all its letters."""

@@ -1,0 +1,1 @@
+"""What the service, the consumer library and the adapters share: one parking, one release."""

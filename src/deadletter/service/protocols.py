@@ -1,0 +1,49 @@
+"""What intake and release need of the guards and of the ways back, and no more."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from deadletter.broker.return_exchanges import Home
+
+
+class Dead(NamedTuple):
+    """A letter that had gone back and is dead again, as the guards hear of it."""
+
+    dlq: str
+    """Where it was found."""
+    origin: str
+    group: str
+    letter_id: str
+    attempt: int
+    """As which it had gone back."""
+    released_s: float | None
+    """So many seconds ago; None: it was not seen to die, it is found long after, or nobody noted it."""
+
+
+class Keeper(Protocol):
+    """The guards, as intake needs them."""
+
+    def died_again(self, dead: Dead) -> None:
+        """A letter that had gone back is here again."""
+
+    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
+        """None: it may go home now, as this attempt. Else the gate that keeps it."""
+
+    def refused(self, origin: str) -> None:
+        """The origin did not take a letter."""
+
+
+class Ways(Protocol):
+    """The ways back, as intake needs them."""
+
+    def known(self, origin: str) -> Home | None: ...
+
+    async def find(self, origin: str, *, again: bool = False) -> Home | None:
+        """None: the origin is not there."""
+
+    async def repair(self) -> None:
+        """Declare anew what is ours."""
+
+    def forget(self) -> None:
+        """What is remembered no longer holds."""

@@ -1,0 +1,367 @@
+"""One office looks after one vhost: it finds the dead-letter queues, takes from them, and releases.
+
+Its life on one connection (`on`): declare what is ours, look around, start a line for each watched queue and
+each queue of due letters, and then look around again and again; new queues get a line, held letters somebody
+who lets them through. When the connection is lost everything here ends, nothing is lost, and the next
+connection begins with the same lines.
+
+What the parts are for: `sorting` decides, `releasing` sends home, `gates` guards, `sweeps` keeps time,
+`survey` looks, `custody` sees whether letters are safe, `books` counts, `staff` has a line for each queue.
+This module only puts them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from deadletter.amqp.address import Address
+from deadletter.broker.management import Management, management
+from deadletter.broker.return_exchanges import WaysBack
+from deadletter.broker.session import Link
+from deadletter.config.settings import Settings
+from deadletter.core.deciding.policy import Policies
+from deadletter.core.guards.health import OriginState
+from deadletter.core.layouts.naming import DUE, held_name
+from deadletter.core.layouts.service import serving
+from deadletter.core.letter import look_cost
+from deadletter.core.letter.look_cost import Deliveries
+from deadletter.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DeadletterError,
+    ManagementRefused,
+    ServiceRefused,
+)
+from deadletter.move.asked_limits import by_default
+from deadletter.service.guarding.gates import HEALTH_S, Gates
+from deadletter.service.intake.condition_batches import Asker
+from deadletter.service.intake.conditions import Conditions
+from deadletter.service.intake.lookout import Lookout
+from deadletter.service.own_topology import policy_events
+from deadletter.service.own_topology.custody import Custody, Safety
+from deadletter.service.own_topology.declared import Ground
+from deadletter.service.own_topology.tidying import tidy
+from deadletter.service.own_topology.vigil import Vigil
+from deadletter.service.policies_in_force import PolicySource
+from deadletter.service.queue_workers import Staff
+from deadletter.service.survey import Sight, Surveyor
+from deadletter.service.sweeps import Swept
+from deadletter.service.task_set import Crew
+from deadletter.service.telling.fate_counter import Books
+from deadletter.service.telling.instance_news import News
+from deadletter.service.telling.service_events import Event, Fate, Kind, Recovered, Trouble
+
+NEED: Final = (
+    "the service learns there which queues exist, and sets the policy that keeps letters safe: "
+    "give its address (DLQ_API, [broker] api)"
+)
+FIRST_LOOK_S: Final = 30.0
+GIVE_BACK_S: Final = 5.0
+"""Of the time for an orderly end so much is kept, at most half of it, to give letters back in good order."""
+HEALTH_AT_ONCE: Final = 200
+"""Origins that are looked at in one second."""
+
+
+class Office:
+    """Of one vhost. `on` it for each link; `stop` ends it in good order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        address: Address,
+        source: PolicySource,
+        emit: Callable[[Event], None],
+        *,
+        each: bool = False,
+        worked: bool = False,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.address = address
+        self._settings = settings
+        self._watches = [watch for watch in settings.watches if watch.vhost == address.vhost]
+        self._source = source
+        self._emit = emit
+        self._stopping = asyncio.Event()
+        self._look_now = asyncio.Event()
+        self.ready: asyncio.Event = asyncio.Event()
+        self.gates: Gates = Gates(settings.guards, source.current, emit)
+        self.news: News = News(self.gates.hear)
+        self.gates.on_news = self.news.tell
+        self.books: Books = Books(emit, self._on_confirmed)
+        self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
+        self._conditions = Conditions(emit=emit)
+        self._surveyor = Surveyor(address, self._watches, emit)
+        self._lookout = Lookout(self._look_now.set)
+        self._custody = Custody(emit)
+        self._vigil: Vigil | None = None
+        self.staff: Staff = Staff(
+            settings,
+            self._watches,
+            source,
+            gates=self.gates,
+            ways=self.ways,
+            books=self.books,
+            asker=Asker(self._conditions),
+            limits=self._deliveries,
+            emit=emit,
+            each=each,
+            look_afresh=self._lookout.look_afresh,
+        )
+        self._link: Link | None = None
+        self._ground: Ground | None = None
+        self._been_ready = worked
+        """Also in an earlier life, before a reload: what worked once is worth another try."""
+        self._on_ready = on_ready
+        self._api_away = False
+        source.on_change.append(self._on_policies)
+
+    # -- life --------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        """Take no more, finish what is under way."""
+        self._stopping.set()
+
+    async def on(self, link: Link) -> None:
+        """On this link until it is stopped. Raises when the connection is lost, or when it may not go on.
+
+        Once it was ready it may always go on later: a right that is missing now may be given again.
+        """
+        try:
+            await self._on(link)
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            if not self._been_ready or isinstance(error, CannotConnect):
+                raise
+            raise ConnectionLost(str(error)) from error
+
+    async def _on(self, link: Link) -> None:
+        self._link = link
+        self.ways.renew(link)
+        crew = Crew()
+        self.staff.renew(link, crew, (await link.connection("consume")).server_version)
+        async with management(self.address, self._settings.broker.api, need=NEED) as asked:
+            try:
+                await self._begin(link, asked, crew)
+                await self._until_stopped(crew)
+            finally:
+                self.ready.clear()
+                await crew.dismiss()
+                self.books.tell()
+                self._link = None
+
+    async def close(self) -> None:
+        if self._on_policies in self._source.on_change:
+            self._source.on_change.remove(self._on_policies)
+        await self._conditions.close()
+
+    async def _begin(self, link: Link, asked: Management, crew: Crew) -> None:
+        self._ground = Ground(link, asked, self._settings, self._emit)
+        self._vigil = Vigil(link)
+        await asyncio.to_thread(self.staff.study)
+        sight = await self._first_look(asked)
+        await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
+        sight = await self._first_look(asked)  # with what was declared just now
+        safety = await self._take_care(asked, sight)
+        if (safety.threats or safety.refusing) and not self._been_ready:
+            raise ServiceRefused(f"letters would not be safe in our queues: {safety.why}")
+        if await self._ground.take_off_limits(sight):
+            sight = await self._surveyor.look(asked, anew=True)
+        await self.news.on(link)
+        await policy_events.listen(link, sight.shape, self._look_now.set)
+        self.staff.take_up(sight)
+        self.staff.release()
+        crew.start(self.books.run())
+        crew.start(self._look_around(asked))
+        crew.start(self._look_at_origins())
+        crew.start(tidy(link, asked, self._settings.serve, self._emit))
+        self._been_ready = True
+        self.ready.set()
+        self._on_ready()
+
+    async def _take_care(self, asked: Management, sight: Sight) -> Safety:
+        """Whether letters are safe in our queues; where not, nobody brings any there."""
+        assert self._vigil is not None
+        plan = serving(sight.shape, levels_ms=self.staff.levels_ms(), numbered_ms=self.staff.numbered_ms())
+        safety = await self._custody.look(asked, sight, plan)
+        self.staff.heed(safety)
+        await self._vigil.over(safety.expiring & sight.shape.queues.keys())
+        return safety
+
+    async def _first_look(self, asked: Management) -> Sight:
+        """The management API may come up a little later than the broker itself."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + FIRST_LOOK_S
+        while True:
+            try:
+                sight = await self._surveyor.look(asked)
+            except ManagementRefused as error:
+                if loop.time() >= until:
+                    raise
+                self._api_fails(str(error), 1.0)
+                await asyncio.sleep(1.0)
+            else:
+                self._api_works()
+                return sight
+
+    def _api_fails(self, why: str, seconds: float) -> None:
+        self._api_away = True
+        self._emit(Trouble(what="management", why=why, seconds=seconds))
+
+    def _api_works(self) -> None:
+        if self._api_away:
+            self._api_away = False
+            self._emit(Recovered(what="management"))
+
+    async def _until_stopped(self, crew: Crew) -> None:
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        failed = asyncio.ensure_future(crew.wait())
+        try:
+            await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if failed.done():
+                failed.result()
+        finally:
+            stopped.cancel()
+            failed.cancel()
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """What is under way, within the time for it. A broker that does not answer, or accepts nothing, does
+        not make it longer: near its end letters are given back, and at its end the line is cut."""
+        assert self._link is not None
+        grace_s = self._settings.serve.grace_ms / 1000
+        cut = ConnectionLost("the time for an orderly end was over")
+        asyncio.get_running_loop().call_later(grace_s, self._link.abort, cut)
+        working = self.staff.stop()
+        if not working:
+            return
+        _, late = await asyncio.wait(working, timeout=max(grace_s - GIVE_BACK_S, grace_s / 2))
+        if late:
+            self._emit(Trouble(what="stop", why="letters were still under way when the time for it was over"))
+
+    # -- looking around ----------------------------------------------------------------------------------
+    async def _look_around(self, asked: Management) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.serve.survey_ms / 1000):
+                    await self._look_now.wait()
+            except TimeoutError:
+                pass
+            self._look_now.clear()
+            look = await self._lookout.begin()
+            try:
+                sight = await self._surveyor.look(asked, anew=look.anew)
+                await self._take_care(asked, sight)
+                assert self._ground is not None
+                await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
+                if await self._ground.take_off_limits(sight):
+                    sight = await self._surveyor.look(asked, anew=True)
+            except (ManagementRefused, ServiceRefused) as error:
+                self._api_fails(str(error), self._settings.serve.survey_ms / 1000)
+                continue
+            self._api_works()
+            self.staff.take_up(sight)
+            self.staff.release()
+            look.ended()
+            self._tell_gates(sight)
+
+    def _tell_gates(self, sight: Sight) -> None:
+        due = sight.shape.queues.get(DUE)
+        if due is not None and due.state is not None and due.state.consumer_count:
+            self.gates.share_among(due.state.consumer_count)
+        for origin in self.gates.origins:
+            queue = sight.shape.queues.get(origin)
+            if queue is not None and queue.state is not None:
+                self.gates.traffic(origin, queue.state.published_per_s)
+        for seen in self.gates.budgets():
+            self._emit(seen)
+
+    async def _look_at_origins(self) -> None:
+        """How the origins are to which letters go now."""
+        place = 0
+        while True:
+            await asyncio.sleep(HEALTH_S)
+            origins = self.gates.origins
+            some = [origins[(place + n) % len(origins)] for n in range(min(HEALTH_AT_ONCE, len(origins)))]
+            place += len(some)
+            for origin in some:
+                await self.ways.look(origin)
+            self.gates.tick()
+
+    def _on_origin(self, origin: str, state: OriginState) -> None:
+        sight = self._surveyor.sight
+        limits = sight.limits.get(origin) if sight is not None else None
+        if limits is not None:
+            state = replace(state, max_length=limits.max_length, drops_head=limits.drops_head)
+        self.gates.observe(origin, state)
+
+    # -- policies ----------------------------------------------------------------------------------------
+    def _on_policies(self, policies: Policies) -> None:
+        """The new levels are declared first; until then the old policies decide."""
+        self.gates.use(self._settings.guards, policies)
+        if self._link is not None:
+            task = asyncio.ensure_future(self._take_over())
+            task.add_done_callback(self._took_over)
+
+    async def _take_over(self) -> None:
+        await asyncio.to_thread(self.staff.study)
+        await self._lay_ground()
+        self.staff.instruct()
+
+    def _took_over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._emit(Trouble(what="policies", why=f"the new policies are not in force yet: {error}"))
+            self._look_now.set()
+
+    async def _lay_ground(self) -> None:
+        if self._ground is None:
+            raise ConnectionLost("no connection to the broker")
+        await self._ground.lay(None, self.staff.levels_ms(), self.staff.numbered_ms())
+
+    async def _deliveries(self, link: Link, queue: str) -> Deliveries:
+        """How this queue counts deliveries, as it was seen last."""
+        sight = self._surveyor.sight
+        if sight is None or queue not in sight.shape.queues:
+            return await by_default(link, queue)
+        version = (await link.connection("consume")).server_version
+        limit = sight.shape.queues[queue].delivery_limit(version)
+        return look_cost.UNLIMITED if limit is None else look_cost.deliveries_of(version, limit)
+
+    # -- what happened -----------------------------------------------------------------------------------
+    def _on_confirmed(self, fates: Mapping[Fate, int]) -> None:
+        held: set[str] = set()
+        for fate in fates:
+            if fate.kind is Kind.RELEASED:
+                self.gates.accepted(fate.origin)
+            elif fate.kind is Kind.HELD:
+                held.add(fate.cause)
+        if held and self.ready.is_set():
+            # The broker's figures are five seconds old, and by then a breaker's probe may be overdue.
+            for gate in held:
+                self.staff.hold(held_name(gate))
+            self._look_now.set()
+
+    def knows(self, queue: str) -> bool:
+        """Whether a watch of this vhost looks after it."""
+        return queue in self.staff.sweepers or self.staff.takes(queue)
+
+    async def sweep(self, dlqs: Sequence[str], why: str) -> list[Swept]:
+        """Sweep these now; all that are swept at all when none is named."""
+        link = self._link
+        names = list(dlqs) or list(self.staff.sweepers)
+        if link is None:
+            return [Swept(dlq=name, refused="the broker cannot be reached now") for name in names]
+        return [await self._sweep(name, link, why) for name in names]
+
+    async def _sweep(self, name: str, link: Link, why: str) -> Swept:
+        sweeper = self.staff.sweepers.get(name)
+        if sweeper is None:
+            if self.staff.takes(name):
+                return Swept(dlq=name, refused="it is watched with mode consume: letters are taken at once")
+            return Swept(dlq=name, refused="no watch looks after it")
+        try:
+            return await sweeper.sweep(link, why)
+        except DeadletterError as error:
+            return Swept(dlq=name, refused=str(error))

@@ -1,0 +1,1 @@
+"""The memory broker's side of AMQP: frames, channels, consumers, publishes, refusals."""

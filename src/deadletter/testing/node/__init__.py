@@ -1,0 +1,1 @@
+"""A private RabbitMQ node: found or fetched, started, and gone without a trace afterwards."""

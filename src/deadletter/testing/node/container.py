@@ -1,0 +1,107 @@
+"""A private broker in Docker, for machines where RabbitMQ can be neither found nor installed.
+
+UNVERIFIED: no Docker engine was available where this was written and tested. It follows the documentation of
+the engine and of the image `rabbitmq`; the first person with an engine is asked to run
+`tests/broker/test_private.py` on a machine without RabbitMQ and to take this paragraph out.
+
+Configuration is copied in, not mounted: our folder is closed to the user inside, and an engine may be on
+another machine. Inside it listens on every address, and the engine publishes the ports on 127.0.0.1 only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from deadletter.errors import NoPrivateBroker
+from deadletter.testing.node import probe
+from deadletter.testing.node.node_files import Claim, release
+from deadletter.testing.node.releases import Image
+
+SEEN_AT = Path("/etc/rabbitmq")
+_NOTE = "container"  # a file in the node's folder: there is, or soon will be, a container of its name
+_DOCKER_LIMIT_S = 120.0
+_PULL_LIMIT_S = 900.0
+_POLL_S = 0.2
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Container:
+    """The same verbs as a node has, said to an engine."""
+
+    claim: Claim
+    image: Image
+    start_limit_s: float
+    with_tls: bool
+    version: str = ""
+
+    def start(self) -> None:
+        ports = self.claim.ports
+        published = [ports.amqp, ports.api, *([ports.tls] if self.with_tls else [])]
+        options = [f"--publish=127.0.0.1:{port}:{port}" for port in published]
+        (self.claim.folder / _NOTE).touch()
+        _docker("pull", "--quiet", self.image.name, limit_s=_PULL_LIMIT_S)
+        _docker("create", f"--name={self.claim.name}", *options, self.image.name)
+        _docker("cp", f"{self.claim.etc}/.", f"{self.claim.name}:{SEEN_AT}")
+        self._run()
+
+    def restart(self) -> None:
+        _docker("stop", "--time=60", self.claim.name)
+        self._run()
+
+    def kill(self) -> None:
+        _docker("kill", self.claim.name)
+
+    def stop(self) -> None:
+        remove_container(self.claim.folder)
+        release(self.claim.folder)
+
+    def rabbitmqctl(self, *arguments: str) -> str:
+        return _docker("exec", self.claim.name, "rabbitmqctl", *arguments)
+
+    def _run(self) -> None:
+        _docker("start", self.claim.name)
+        ports = self.claim.ports
+        api = f"http://127.0.0.1:{ports.api}/api"
+        limit_at = time.monotonic() + self.start_limit_s
+        while time.monotonic() < limit_at:
+            version = probe.greeted_version(ports.amqp)
+            if (
+                version is not None
+                and probe.management_version(api, "amqp://guest:guest@127.0.0.1") is not None
+            ):
+                self.version = version
+                return
+            time.sleep(_POLL_S)
+        tail = _docker("logs", "--tail=15", self.claim.name)
+        raise NoPrivateBroker(
+            f"{self.image.name} was not ready within {self.start_limit_s:g} s. It said:\n{tail}"
+        )
+
+
+def remove_container(folder: Path) -> None:
+    """Remove the container of a node's folder with its volumes, if it has one."""
+    if (folder / _NOTE).exists():
+        _docker("rm", "--force", "--volumes", folder.name, missing_is_fine=True)
+
+
+def _docker(*arguments: str, limit_s: float = _DOCKER_LIMIT_S, missing_is_fine: bool = False) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - a list of our own words, no shell
+            ["docker", *arguments],  # noqa: S607 - whichever docker the user has
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=limit_s,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoPrivateBroker(f"docker {' '.join(arguments)}: {error}") from error
+    if done.returncode != 0 and not (missing_is_fine and "No such container" in done.stderr):
+        raise NoPrivateBroker(
+            f"docker {' '.join(arguments)} failed ({done.returncode}): {done.stderr.strip()}"
+        )
+    return done.stdout + done.stderr
