@@ -32,7 +32,7 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.errors import DeadletterError
 
 COUNT: Final = 100_000
@@ -166,13 +166,13 @@ async def _declare(channel: Channel, kind: str) -> None:
     )
 
 
-def _letters(count: int) -> Iterator[Message]:
+def _letters(count: int) -> Iterator[RawMessage]:
     kinds = [
         encode(View(delivery_mode=2, content_type="application/json", headers={"x-retry-count": retries}))
         for retries in (1, 9)
     ]
     for number in range(count):
-        yield Message(kinds[number % 2], b"x" * 1000)
+        yield RawMessage(kinds[number % 2], b"x" * 1000)
 
 
 def _options() -> argparse.Namespace:

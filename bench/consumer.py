@@ -37,7 +37,7 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.core.layouts.naming import level_name
-from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.errors import DeadletterError
 
 OURS: Final = "ours"
@@ -177,13 +177,13 @@ async def _fill(vhost: Vhost, count: int, body_bytes: int) -> None:
     await asyncio.sleep(SETTLE_S)
 
 
-def _orders(count: int, body_bytes: int) -> Iterator[Message]:
+def _orders(count: int, body_bytes: int) -> Iterator[RawMessage]:
     """An order with a few lines, filled up to its size."""
     lines = [{"sku": f"sku-{line:04}", "pieces": line + 1, "price": 19.9} for line in range(8)]
     order = {"n": 0, "customer": "c-000001", "currency": "EUR", "lines": lines, "note": ""}
     padding = "x" * max(0, body_bytes - len(json.dumps(order)))
     for n in range(count):
-        yield Message(_PROPERTIES, json.dumps({**order, "n": n, "note": padding}).encode())
+        yield RawMessage(_PROPERTIES, json.dumps({**order, "n": n, "note": padding}).encode())
 
 
 async def _consume(consumer: str, task: Task, checkout: Checkout) -> Told:

@@ -20,7 +20,7 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.core.letter import names
-from deadletter.core.letter.message import Message, View, encode, view
+from deadletter.core.letter.message import RawMessage, View, encode, view
 
 QueueType = Literal["classic", "quorum"]
 
@@ -70,7 +70,7 @@ class Ground:
         await self._channel.declare_queue(ENTRY, arguments={"x-message-ttl": 0, **into_source})
         publishing = await self._channel.connection.channel()
         await publishing.select_confirms()
-        letter = Message(_PROPERTIES, b"x" * body_bytes)
+        letter = RawMessage(_PROPERTIES, b"x" * body_bytes)
         told = await publish_all(publishing, "", ENTRY, (letter for _ in range(count)))
         await publishing.close()
         if told.confirmed != count:

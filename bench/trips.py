@@ -17,7 +17,7 @@ from bench.management import Vhost
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.handshake import connect
-from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.message import RawMessage, View, encode
 
 ORIGIN: Final = "bench.origin"
 DLQ: Final = "bench.origin.dlq"
@@ -80,7 +80,7 @@ class Application:
                 continue
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        message: Message = delivery.message
+        message: RawMessage = delivery.message
         number = int.from_bytes(message.body[:NUMBER_BYTES], "big")
         if self._on_letter(number, delivery.routing_key.decode()):
             self._consuming.ack(delivery.tag)

@@ -14,7 +14,7 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.move.courier import Terms
 
 _T = TypeVar("_T")
@@ -132,7 +132,7 @@ async def with_channel(url: str, work: Callable[[Channel], Coroutine[Any, Any, _
         await connection.close()
 
 
-def publish_raw(url: str, queue: str, *messages: Message) -> None:
+def publish_raw(url: str, queue: str, *messages: RawMessage) -> None:
     async def work(channel: Channel) -> None:
         await channel.select_confirms()
         outcome = await publish_all(channel, "", queue, messages)
@@ -141,11 +141,11 @@ def publish_raw(url: str, queue: str, *messages: Message) -> None:
     run(with_channel(url, work))
 
 
-def take_raw(url: str, queue: str, *, requeue: bool = False) -> list[Message]:
+def take_raw(url: str, queue: str, *, requeue: bool = False) -> list[RawMessage]:
     """Everything in the queue as raw bytes, one `get` at a time."""
 
-    async def work(channel: Channel) -> list[Message]:
-        found: list[Message] = []
+    async def work(channel: Channel) -> list[RawMessage]:
+        found: list[RawMessage] = []
         while (delivery := await channel.get(queue)) is not None:
             found.append(delivery.message)
             if not requeue:

@@ -32,7 +32,7 @@ from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 
 
 def free_port() -> int:
@@ -215,7 +215,7 @@ class Application:
 
         return await channel.consume(queue, on_delivery, lambda: None)
 
-    async def publish(self, exchange: str, key: str, messages: Iterable[Message]) -> None:
+    async def publish(self, exchange: str, key: str, messages: Iterable[RawMessage]) -> None:
         """Confirmed."""
         channel = await self.connection.channel()
         await channel.select_confirms()

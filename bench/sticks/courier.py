@@ -7,14 +7,14 @@ import uvloop
 from bench.job import Job
 from deadletter.amqp.address import parse_addresses
 from deadletter.move import courier
-from deadletter.move.courier import Send, Tally, Terms
+from deadletter.move.courier import MoveTally, Send, Terms
 
 
 def move(job: Job) -> None:
     send = Send(routing_key=job.target)
     terms = Terms(prefetch=job.prefetch)
 
-    async def run() -> Tally:
+    async def run() -> MoveTally:
         return await courier.move(
             parse_addresses(job.url), source=job.source, decide=lambda _letter: send, terms=terms
         )

@@ -162,7 +162,7 @@ async def test_a_health_check_that_flaps_makes_nothing_twice(
         if handled.total() % 800 == 0:
             noes = 3
 
-    monkeypatch.setattr(health_wait.Gate.__init__, "__kwdefaults__", {"every_s": 0.01, "pause_s": 0.01})
+    monkeypatch.setattr(health_wait.HealthWait.__init__, "__kwdefaults__", {"every_s": 0.01, "pause_s": 0.01})
     async with consuming.serving(app):
         await until(lambda: len(handled) == len(bodies), "all of them")
     assert [body for body, count in handled.items() if count > 1] == []

@@ -20,7 +20,7 @@ from tests.serving import Application, Served
 
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.errors import NotFound
 
 LONG_S = 240.0
@@ -159,7 +159,7 @@ async def test_a_mark_that_somebody_wrote_makes_nothing_vanish(
                 "routing-keys": ["orders"],
             }
             forged = message.encode(View(delivery_mode=2, headers={**marked, "x-death": [death]}))
-            await app.publish("", "billing.dlq", [Message(forged, b"forged")])
+            await app.publish("", "billing.dlq", [RawMessage(forged, b"forged")])
             await until_parked(app, 1)
             assert [body for body, _ in await parked(app)] == [b"forged"]
         finally:

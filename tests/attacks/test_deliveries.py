@@ -28,9 +28,9 @@ from tests.serving import Served
 from deadletter.amqp.address import parse_addresses
 from deadletter.core.layouts.naming import lifting_policy_name
 from deadletter.core.letter import look_cost, names
-from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.letter.wrapping import unwrap
-from deadletter.move.courier import Bounds, Courier, Leave, Tally
+from deadletter.move.courier import Bounds, Courier, Leave, MoveTally
 
 LIMIT = look_cost.DEFAULT_LIMIT
 
@@ -78,7 +78,7 @@ def everywhere(vhost: Vhost, *queues: str) -> list[bytes]:
         if vhost.get("queues", queue) is None:
             continue
         for post in postbox.drain(vhost.url, queue):
-            whole = Message(encode(View(content_type=post.properties.content_type)), post.body)
+            whole = RawMessage(encode(View(content_type=post.properties.content_type)), post.body)
             inside = unwrap(whole)
             found.append(post.body if inside is None else inside.body)
     return found
@@ -254,7 +254,7 @@ def test_while_no_queue_takes_them_they_are_kept_in_hand(vhost: Vhost) -> None:
 
 def test_a_letter_that_fits_into_no_frame(vhost: Vhost) -> None:
     postbox.declare(vhost.url, "dlq", kind="quorum", **limited(vhost))
-    big = Message(encode(View(headers={"big": "x" * 131_000}, delivery_mode=2)), b"poison")
+    big = RawMessage(encode(View(headers={"big": "x" * 131_000}, delivery_mode=2)), b"poison")
     postbox.declare(
         vhost.url, "entry", x_message_ttl=0, x_dead_letter_exchange="", x_dead_letter_routing_key="dlq"
     )
@@ -278,7 +278,7 @@ def test_what_is_left_again_and_again(vhost: Vhost) -> None:
     bodies = [b"%d" % n for n in range(150)]
     postbox.fill(vhost.url, "dlq", bodies)
 
-    async def leave() -> Tally:
+    async def leave() -> MoveTally:
         return await Courier(
             parse_addresses(vhost.url), source="dlq", decide=lambda _letter: Leave(), bounds=Bounds()
         ).run()

@@ -18,7 +18,7 @@ from tests.serving import Application, served
 from deadletter.amqp.channel import Delivery
 from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 
 KINDS = ("classic", "quorum")
 PATIENCE_S = 180.0
@@ -46,7 +46,7 @@ def death(queue: str, reason: str = "rejected", *, key: str = "order.new") -> di
     }
 
 
-def forged(body: bytes, *deaths: dict[str, Value], **headers: Value) -> Message:
+def forged(body: bytes, *deaths: dict[str, Value], **headers: Value) -> RawMessage:
     return letter(
         body,
         headers={
@@ -173,11 +173,11 @@ async def test_an_application_that_copies_headers_gets_its_bills_back_in_billing
         if shared:
             await app.channel.bind_queue("billing.dlq", "orders.dlx")
         await app.declare("orders", kind=kind, x_dead_letter_exchange="orders.dlx")
-        rounds: list[Message] = []
+        rounds: list[RawMessage] = []
 
         def bill(delivery: Delivery, times: int) -> bool:
             if times == 2:
-                rounds.append(Message(delivery.message.properties, b"bill " + delivery.message.body))
+                rounds.append(RawMessage(delivery.message.properties, b"bill " + delivery.message.body))
             return times > 1
 
         await app.consume("orders", bill)

@@ -33,7 +33,7 @@ from deadletter.core.layouts.naming import ASKED, asked_name
 from deadletter.core.layouts.service import level
 from deadletter.service.own_topology.tidying import tidy
 from deadletter.service.telling import service_events
-from deadletter.service.telling.service_events import Event, LeaseChanged
+from deadletter.service.telling.service_events import LeaseChanged, ServiceEvent
 
 
 @pytest.fixture(autouse=True)
@@ -304,7 +304,7 @@ async def _nothing() -> None:
 
 # -- in a service -----------------------------------------------------------------------------------------
 async def test_a_service_tells_what_went(vhost: Vhost) -> None:
-    heard: list[Event] = []
+    heard: list[ServiceEvent] = []
     soon = ServeSettings(tidy_ms=200, tidy_after_ms=200)
     address = parse_addresses(vhost.url)[0]
     async with linked(vhost) as link, management(address, vhost.api, need="the test asks") as asked:
@@ -314,7 +314,12 @@ async def test_a_service_tells_what_went(vhost: Vhost) -> None:
         working = asyncio.create_task(tidy(link, asked, soon, heard.append))
         await consuming.until(
             lambda: (
-                sum(told.delays + told.ways for told in heard if isinstance(told, service_events.Tidied)) == 2
+                sum(
+                    told.delays + told.ways
+                    for told in heard
+                    if isinstance(told, service_events.HousekeepingDone)
+                )
+                == 2
             ),
             "the news",
         )

@@ -23,9 +23,9 @@ from deadletter import Message as LibraryMessage
 from deadletter import fixed
 from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import message, names
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.key_bytes import as_text
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.wrapping import CONTENT_TYPE, wrap
 
 ODD = b"k\xff\xfe.\xe9t\xe9"
@@ -70,10 +70,10 @@ def dead(url: str, kind: str, count: int) -> None:
     postbox.wait_for(lambda: postbox.depth(url, "orders.dlq") == count, f"{count} dead letters")
 
 
-async def taken(app: Application, queue: str, count: int) -> list[tuple[bytes, Message]]:
+async def taken(app: Application, queue: str, count: int) -> list[tuple[bytes, RawMessage]]:
     """Routing key and message of so many."""
     channel = await app.connection.channel()
-    found: list[tuple[bytes, Message]] = []
+    found: list[tuple[bytes, RawMessage]] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             delivery = await channel.get(queue)
@@ -167,7 +167,7 @@ def test_a_move_unwraps_what_was_wrapped(vhost: Vhost, kind: str) -> None:
     plain = letter(b"DLW1, not wrapped", content_type="text/plain")
     cut = letter(b"DLW1\0\0\xff\xff", content_type=CONTENT_TYPE)
     unfit = _wrapped(letter(b"too large", headers={"x": "x" * 131_000}))
-    nonsense = _wrapped(Message(b"\xff\xff", b"no properties"))
+    nonsense = _wrapped(RawMessage(b"\xff\xff", b"no properties"))
     postbox.publish_raw(vhost.url, "aside", *wrapped, plain, cut, unfit, nonsense)
     code, said = dlq(vhost, "move", "aside", "orders")
     assert code == 1
@@ -189,11 +189,11 @@ def test_a_move_unwraps_what_was_wrapped(vhost: Vhost, kind: str) -> None:
     assert {wrapped.body[:4] for wrapped in postbox.take_raw(vhost.url, "aside")} == {b"DLW1"}
 
 
-def _wrapped(parcel: Message) -> Message:
+def _wrapped(parcel: RawMessage) -> RawMessage:
     return wrap(
         parcel,
         source="orders.dlq",
-        came_by=Address(b"shop.dlx", ODD),
+        came_by=ExchangeKey(b"shop.dlx", ODD),
         move="another-1",
         cause="unreadable",
         why="a test",

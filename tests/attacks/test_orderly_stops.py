@@ -16,7 +16,7 @@ from tests import postbox
 from tests.brokers import Vhost
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.move.courier import Courier, Leave, Letter, Send, Tally, Terms, Verdict
+from deadletter.move.courier import Courier, Leave, Letter, MoveTally, Send, Terms, Verdict
 
 COUNT = 1500
 STOPS = 12
@@ -34,7 +34,7 @@ def all_back(vhost: Vhost, times: int) -> None:
 
 async def stopped(
     vhost: Vhost, source: str, decide: Callable[[Letter], Verdict], after_s: float, *, cancel: bool
-) -> Tally | None:
+) -> MoveTally | None:
     courier = Courier(parse_addresses(vhost.url), source=source, decide=decide, terms=Terms(prefetch=300))
     moving = asyncio.create_task(courier.run())
     await asyncio.sleep(after_s)

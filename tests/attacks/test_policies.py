@@ -28,7 +28,7 @@ from tests.serving import Application, Served, served
 from deadletter.amqp.channel import Delivery
 from deadletter.core.letter import message
 from deadletter.core.letter.look_cost import version_of
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.testing.node.private import private_broker
 
 PARKED = "deadletter.parked"
@@ -41,9 +41,9 @@ def policy(retries: int = 2, delay: str = "500ms") -> str:
     return f'[default_policy]\nretries = {retries}\nbackoff = {{ kind = "fixed", delays = ["{delay}"] }}\n'
 
 
-def letters(count: int, start: int = 0) -> list[Message]:
+def letters(count: int, start: int = 0) -> list[RawMessage]:
     head = message.encode(View(delivery_mode=2))
-    return [Message(head, b"%d" % n) for n in range(start, start + count)]
+    return [RawMessage(head, b"%d" % n) for n in range(start, start + count)]
 
 
 def second_time(_delivery: Delivery, count: int) -> bool:

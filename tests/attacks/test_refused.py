@@ -20,14 +20,14 @@ from deadletter.broker.session import Link, supervise
 from deadletter.move import refused_letters
 from deadletter.move.courier import Letter, Send, Verdict
 from deadletter.move.decision_runner import Judging
-from deadletter.service.queue_loop import Line
-from deadletter.service.telling.service_events import Event
+from deadletter.service.queue_loop import QueueLoop
+from deadletter.service.telling.service_events import ServiceEvent
 
 EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
 NO_PUBLISHING = {**EVERYTHING, "write": "^nothing$"}
 
 
-async def serve(vhost: Vhost, url: str, line: Line, until: asyncio.Event) -> None:
+async def serve(vhost: Vhost, url: str, line: QueueLoop, until: asyncio.Event) -> None:
     async def work(link: Link) -> None:
         await line.on(link)
 
@@ -50,8 +50,8 @@ def test_a_right_that_was_away_for_a_while(vhost: Vhost, kind: str, monkeypatch:
     call(vhost.broker, "PUT", "permissions", vhost.name, user, content=EVERYTHING)
     url = vhost.url.replace("guest:guest", f"{user}:s")
     go = Send(routing_key="target")
-    told: list[Event] = []
-    line = Line("dlq", Judging(decide=lambda _letter: go), prefetch=100, emit=told.append)
+    told: list[ServiceEvent] = []
+    line = QueueLoop("dlq", Judging(decide=lambda _letter: go), prefetch=100, emit=told.append)
 
     async def everything() -> None:
         done = asyncio.Event()
@@ -92,7 +92,7 @@ def test_one_that_is_never_accepted_is_tried_seldom(vhost: Vhost, monkeypatch: p
             return nowhere
         return go
 
-    line = Line("dlq", Judging(decide=decide), prefetch=100, emit=lambda _event: None)
+    line = QueueLoop("dlq", Judging(decide=decide), prefetch=100, emit=lambda _event: None)
 
     async def everything() -> None:
         done = asyncio.Event()

@@ -26,8 +26,8 @@ import deadletter.adapters.pika as with_pika
 from deadletter.adapters.faststream import with_retries
 from deadletter.adapters.framework_letters import letter_of
 from deadletter.adapters.packing import Packed, pack
-from deadletter.adapters.rulings import Judge, Parcel
-from deadletter.adapters.terms import LayoutName, agree
+from deadletter.adapters.rulings import AdapterJudge, Parcel
+from deadletter.adapters.terms import AdapterLayout, agree
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.events import Event, Fate, Handled
 from deadletter.consumer.outcomes import RetryLater, retry
@@ -217,7 +217,7 @@ def test_the_layout_must_be_named() -> None:
         ("native", "the broker itself ends the retries of a queue"),
     ],
 )
-def test_more_retries_for_an_error_than_the_layout_has_are_refused(layout: LayoutName, why: str) -> None:
+def test_more_retries_for_an_error_than_the_layout_has_are_refused(layout: AdapterLayout, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         agree(QUEUE, layout=layout, retries=1, on={ValueError: retry(fixed(1), retries=2)})
 
@@ -225,9 +225,9 @@ def test_more_retries_for_an_error_than_the_layout_has_are_refused(layout: Layou
 @pytest.mark.parametrize(
     ("layout", "delay_ms"), [("ladder", 1000), ("loop", 1000), ("native", 1000), ("external", None)]
 )
-def test_a_retry_is_told_with_the_delay_it_has(layout: LayoutName, delay_ms: int | None) -> None:
+def test_a_retry_is_told_with_the_delay_it_has(layout: AdapterLayout, delay_ms: int | None) -> None:
     """In `external` nobody here knows how long it waits."""
-    judge = Judge(agree(QUEUE, layout=layout, backoff=fixed(1)))
+    judge = AdapterJudge(agree(QUEUE, layout=layout, backoff=fixed(1)))
     assert judge.after(redelivered(), ValueError("again"), 0).fact.delay_ms == delay_ms
 
 
@@ -244,7 +244,7 @@ def redelivered(**headers: Value) -> Letter:
 
 
 def test_what_kills_its_consumer_is_put_aside() -> None:
-    judge = Judge(agree(queue=QUEUE, deliveries=3))
+    judge = AdapterJudge(agree(queue=QUEUE, deliveries=3))
     assert judge.before(redelivered(**{"x-delivery-count": 2}), 0) is None
     ruling = judge.before(redelivered(**{"x-delivery-count": 3}), 0)
     assert ruling is not None
@@ -252,12 +252,12 @@ def test_what_kills_its_consumer_is_put_aside() -> None:
 
 
 def test_a_queue_that_does_not_count_accuses_nobody() -> None:
-    assert Judge(agree(queue=QUEUE, deliveries=1)).before(redelivered(), 0) is None
+    assert AdapterJudge(agree(queue=QUEUE, deliveries=1)).before(redelivered(), 0) is None
 
 
 def test_on_a_ladder_an_error_rule_takes_the_rung_of_its_attempt() -> None:
     """A delay of its own would be a queue that nobody declared."""
-    judge = Judge(agree(queue=QUEUE, retries=2, backoff=fixed(1, 5), on={ValueError: fixed(77)}))
+    judge = AdapterJudge(agree(queue=QUEUE, retries=2, backoff=fixed(1, 5), on={ValueError: fixed(77)}))
     headers: dict[str, Value] = {"deadletter-origin-queue": QUEUE, "deadletter-attempt": 1}
     ruling = judge.after(redelivered(**headers), ValueError("again"), 0)
     assert isinstance(ruling.step, Parcel)
@@ -267,14 +267,14 @@ def test_on_a_ladder_an_error_rule_takes_the_rung_of_its_attempt() -> None:
 
 @pytest.mark.parametrize(("asked", "given"), [(0.5, 1000), (4, 5000), (100, 5000)])
 def test_a_delay_nobody_declared_becomes_one_that_is_there(asked: float, given: int) -> None:
-    judge = Judge(agree(queue=QUEUE, layout="return", backoff=fixed(1, 5)))
+    judge = AdapterJudge(agree(queue=QUEUE, layout="return", backoff=fixed(1, 5)))
     ruling = judge.after(redelivered(), RetryLater(asked), 0)
     assert isinstance(ruling.step, Parcel)
     assert ruling.step.send.routing_key == f"deadletter.delay.{given}"
 
 
 def test_large_headers_cost_the_stack_first_and_then_travel_wrapped() -> None:
-    judge = Judge(agree(queue=QUEUE))
+    judge = AdapterJudge(agree(queue=QUEUE))
     step = judge.after(redelivered(), ValueError("x" * 1500), 0).step
     assert isinstance(step, Parcel)
 

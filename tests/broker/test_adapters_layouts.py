@@ -21,7 +21,7 @@ from tests.brokers import Vhost
 import deadletter.adapters.aio_pika as with_aio_pika
 import deadletter.adapters.pika as with_pika
 from deadletter.adapters.faststream import with_retries
-from deadletter.adapters.terms import LayoutName, Wishes
+from deadletter.adapters.terms import AdapterLayout, AdapterWishes
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.outcomes import Park
 from deadletter.errors import ServiceRefused, UsageError
@@ -36,11 +36,11 @@ ASIDE = {
     "external": f"{QUEUE}.dlq",
 }
 Handle: TypeAlias = Callable[[bytes], None]
-Consuming: TypeAlias = Callable[[Vhost, Wishes, Handle], AbstractAsyncContextManager[None]]
+Consuming: TypeAlias = Callable[[Vhost, AdapterWishes, Handle], AbstractAsyncContextManager[None]]
 
 
 @asynccontextmanager
-async def by_aio_pika(vhost: Vhost, wishes: Wishes, handle: Handle) -> AsyncIterator[None]:
+async def by_aio_pika(vhost: Vhost, wishes: AdapterWishes, handle: Handle) -> AsyncIterator[None]:
     @with_aio_pika.retrying(vhost.url, queue=QUEUE, **wishes)
     async def on_message(message: AbstractIncomingMessage) -> None:
         handle(message.body)
@@ -55,7 +55,7 @@ async def by_aio_pika(vhost: Vhost, wishes: Wishes, handle: Handle) -> AsyncIter
 
 
 @asynccontextmanager
-async def by_pika(vhost: Vhost, wishes: Wishes, handle: Handle) -> AsyncIterator[None]:
+async def by_pika(vhost: Vhost, wishes: AdapterWishes, handle: Handle) -> AsyncIterator[None]:
     @with_pika.retrying(queue=QUEUE, **wishes)
     def on_message(_channel: Any, _method: Any, _properties: Any, body: bytes) -> None:
         handle(body)
@@ -81,7 +81,7 @@ async def by_pika(vhost: Vhost, wishes: Wishes, handle: Handle) -> AsyncIterator
 
 def by_faststream(policy: AckPolicy) -> Consuming:
     @asynccontextmanager
-    async def consuming(vhost: Vhost, wishes: Wishes, handle: Handle) -> AsyncIterator[None]:
+    async def consuming(vhost: Vhost, wishes: AdapterWishes, handle: Handle) -> AsyncIterator[None]:
         retries = with_retries(vhost.url, **wishes)
         broker = RabbitBroker(vhost.url, middlewares=[retries], logger=None)
 
@@ -116,7 +116,7 @@ each = pytest.mark.parametrize("consuming", FRAMEWORKS)
     [pytest.param("ladder", marks=pytest.mark.slow), "loop", "return", "native", "external"],
 )
 async def test_every_layout(
-    vhost: Vhost, broker: PrivateBroker, consuming: Consuming, layout: LayoutName
+    vhost: Vhost, broker: PrivateBroker, consuming: Consuming, layout: AdapterLayout
 ) -> None:
     """In `return` nobody releases here: what is due waits for `dlq serve`, or a consumer of ours."""
     if layout == "native" and not has_native(broker):

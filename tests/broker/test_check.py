@@ -29,26 +29,28 @@ from deadletter.core.letter import look_cost, names
 from deadletter.core.letter.look_cost import LookCost
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.errors import ManagementRefused, QueueMissing, UsageError
-from deadletter.operations.checking import QueueReport, Report, Wish, check
+from deadletter.operations.checking import CheckWish, QueueReport, Report, check
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
 
-def wish(dlq: str, target: str, *, max_retries: int = 3, by: CountBy | None = None, **more: object) -> Wish:
+def wish(
+    dlq: str, target: str, *, max_retries: int = 3, by: CountBy | None = None, **more: object
+) -> CheckWish:
     fields: dict[str, object] = {
         "names": mapping(dlq, target),
         "max_retries": max_retries,
         "count_by": by or NamedHeader(header="x-retry-count"),
         **more,
     }
-    return Wish(**fields)  # type: ignore[arg-type]  # the caller's keywords are checked by the dataclass
+    return CheckWish(**fields)  # type: ignore[arg-type]  # the caller's keywords are checked by the dataclass
 
 
-def go(vhost: Vhost, wanted: Wish) -> Report:
+def go(vhost: Vhost, wanted: CheckWish) -> Report:
     return postbox.run(check(parse_addresses(vhost.url), wanted))
 
 
-def one(vhost: Vhost, wanted: Wish) -> QueueReport:
+def one(vhost: Vhost, wanted: CheckWish) -> QueueReport:
     (report,) = go(vhost, wanted).queues
     return report
 

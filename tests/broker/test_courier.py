@@ -14,7 +14,7 @@ from tests.brokers import Vhost, call
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.core.letter import field_table, message, names
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.errors import ConsumerCancelled, MoveFailed, QueueMissing, WireError
 from deadletter.move import intake
 from deadletter.move.courier import (
@@ -22,12 +22,12 @@ from deadletter.move.courier import (
     Courier,
     Deaths,
     Ended,
-    Event,
     Leave,
     Letter,
+    MoveEvent,
+    MoveTally,
     Progress,
     Send,
-    Tally,
     Terms,
     Verdict,
     move,
@@ -48,8 +48,8 @@ def go(
     source: str = "source",
     bounds: Bounds = NO_BOUNDS,
     terms: Terms = USUAL,
-    on_event: Callable[[Event], None] = lambda _event: None,
-) -> Tally:
+    on_event: Callable[[MoveEvent], None] = lambda _event: None,
+) -> MoveTally:
     function = decide if callable(decide) else lambda _letter: decide
     return postbox.run(
         move(
@@ -71,7 +71,7 @@ def test_every_letter_arrives_once_with_its_body(vhost: Vhost, kind: str) -> Non
     postbox.declare(vhost.url, "source", "target", kind=kind)
     bodies = [b"%d" % n for n in range(5000)]
     postbox.fill(vhost.url, "source", bodies)
-    seen: list[Event] = []
+    seen: list[MoveEvent] = []
     tally = go(vhost, TO_TARGET, on_event=seen.append)
     assert (tally.moved, tally.left, tally.failed, tally.ended) == (5000, 0, 0, Ended.COMPLETE)
     assert postbox.depth(vhost.url, "source") == 0
@@ -330,7 +330,7 @@ def test_stop_ends_in_good_order(vhost: Vhost) -> None:
             couriers[0].stop()
         return TO_TARGET
 
-    async def stopped() -> Tally:
+    async def stopped() -> MoveTally:
         couriers.append(Courier(parse_addresses(vhost.url), source="source", decide=decide))
         return await couriers[0].run()
 
@@ -372,7 +372,7 @@ def test_what_is_not_ours_is_forwarded_untouched(vhost: Vhost, kind: str, deaths
     properties += b"\x04a/\xc3\xbc" + len(headers).to_bytes(4, "big") + headers
     properties += b"\x02re" + b"\x02id" + (1_700_000_001).to_bytes(8, "big") + b"\x04type" + b"\x03app"
     body = bytes(range(256))
-    postbox.publish_raw(vhost.url, "source", Message(properties, body), Message(b"\0\0", b""))
+    postbox.publish_raw(vhost.url, "source", RawMessage(properties, body), RawMessage(b"\0\0", b""))
     before = postbox.take_raw(vhost.url, "source", requeue=True)
     tally = go(vhost, Send(routing_key="target", deaths=deaths))
     assert tally.moved == 2
@@ -397,7 +397,7 @@ def test_what_is_not_ours_is_forwarded_untouched(vhost: Vhost, kind: str, deaths
 def test_bodies_of_any_size(vhost: Vhost, size: int) -> None:
     postbox.declare(vhost.url, "source", "target")
     body = bytes(size % 251 for _ in range(1)) * size
-    postbox.publish_raw(vhost.url, "source", Message(b"\0\0", body), Message(b"\0\0", b"next"))
+    postbox.publish_raw(vhost.url, "source", RawMessage(b"\0\0", body), RawMessage(b"\0\0", b"next"))
     assert go(vhost, TO_TARGET).moved == 2
     assert [m.body for m in postbox.take_raw(vhost.url, "target")] == [body, b"next"]
 
@@ -406,8 +406,8 @@ def test_headers_near_and_beyond_the_frame(vhost: Vhost) -> None:
     """64 kB go through; what does not fit with our headers stays, said, and takes nobody with it."""
     postbox.declare(vhost.url, "source", "target")
 
-    def letter(size: int, body: bytes) -> Message:
-        return Message(message.encode(View(headers={"big": "x" * size})), body)
+    def letter(size: int, body: bytes) -> RawMessage:
+        return RawMessage(message.encode(View(headers={"big": "x" * size})), body)
 
     sizes = {b"64k": 64_000, b"fits": 130_500, b"too big": 131_000, b"small": 10}
     postbox.publish_raw(vhost.url, "source", *(letter(size, body) for body, size in sizes.items()))
@@ -430,7 +430,7 @@ def test_a_poison_letter_above_the_frame_comes_in_and_stays(vhost: Vhost, kind: 
         await channel.declare_queue("entry", arguments=arguments)
 
     postbox.run(postbox.with_channel(vhost.url, work))
-    big = Message(message.encode(View(headers={"big": "x" * 131_000}, delivery_mode=2)), b"poison")
+    big = RawMessage(message.encode(View(headers={"big": "x" * 131_000}, delivery_mode=2)), b"poison")
     postbox.publish_raw(vhost.url, "entry", big)
     postbox.wait_for(lambda: postbox.depth(vhost.url, "source") == 1, "the poison letter")
     postbox.fill(vhost.url, "source", [b"innocent %d" % n for n in range(500)])

@@ -21,7 +21,17 @@ from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Delivery
 from deadletter.broker.session import Connected, Link, Persistence, Waiting, supervise
 from deadletter.core.letter import names
-from deadletter.move.courier import Blocked, Bounds, Courier, Ended, Event, Letter, Send, Tally, Verdict
+from deadletter.move.courier import (
+    Bounds,
+    BrokerBlocked,
+    Courier,
+    Ended,
+    Letter,
+    MoveEvent,
+    MoveTally,
+    Send,
+    Verdict,
+)
 from deadletter.move.verdict import Later
 from deadletter.testing.cuttable_line import Plug
 
@@ -86,7 +96,7 @@ def test_the_line_is_cut_after_any_number_of_bytes(vhost: Vhost, direction: str)
 
 async def _move_cut(
     address: Address, source: str, target: str, direction: str, size: int, count: int | None
-) -> tuple[Tally, int]:
+) -> tuple[MoveTally, int]:
     verdict = Send(routing_key=target)
     sent, heard = (size, None) if direction == "sent" else (None, size)
     async with Plug(address, cut_after_sent_bytes=sent, cut_after_heard_bytes=heard) as plug:
@@ -107,9 +117,9 @@ def test_the_broker_restarts_in_the_middle(vhost: Vhost) -> None:
         postbox.declare(vhost.url, f"{kind}.source", f"{kind}.target", kind=kind)
         postbox.fill(vhost.url, f"{kind}.source", bodies)
     addresses = parse_addresses(vhost.url)
-    events: list[Event] = []
+    events: list[MoveEvent] = []
 
-    async def one(kind: str) -> Tally:
+    async def one(kind: str) -> MoveTally:
         verdict = Send(routing_key=f"{kind}.target")
         courier = Courier(
             addresses,
@@ -125,7 +135,7 @@ def test_the_broker_restarts_in_the_middle(vhost: Vhost) -> None:
         await asyncio.sleep(2.0)
         await asyncio.to_thread(vhost.broker.restart)
 
-    async def everything() -> tuple[Tally, Tally]:
+    async def everything() -> tuple[MoveTally, MoveTally]:
         classic, quorum, _ = await asyncio.gather(one("classic"), one("quorum"), restart())
         return classic, quorum
 
@@ -144,9 +154,9 @@ def test_a_broker_out_of_memory_is_waited_for(vhost: Vhost) -> None:
     postbox.declare(vhost.url, "source", "target")
     bodies = [b"%d" % n for n in range(1000)]
     postbox.fill(vhost.url, "source", bodies)
-    events: list[Event] = []
+    events: list[MoveEvent] = []
 
-    async def everything() -> Tally:
+    async def everything() -> MoveTally:
         taken, blocked = asyncio.Event(), asyncio.Event()
         gate: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
 
@@ -154,9 +164,9 @@ def test_a_broker_out_of_memory_is_waited_for(vhost: Vhost) -> None:
             taken.set()
             return Later(gate)
 
-        def hear(event: Event) -> None:
+        def hear(event: MoveEvent) -> None:
             events.append(event)
-            if isinstance(event, Blocked) and event.reason is not None:
+            if isinstance(event, BrokerBlocked) and event.reason is not None:
                 blocked.set()
 
         courier = Courier(parse_addresses(vhost.url), source="source", decide=decide, on_event=hear)
@@ -174,7 +184,7 @@ def test_a_broker_out_of_memory_is_waited_for(vhost: Vhost) -> None:
     finally:
         end_memory_alarm(vhost.broker)
     assert (tally.moved, tally.ended, tally.reconnects) == (1000, Ended.COMPLETE, 0)
-    reasons = [event.reason for event in events if isinstance(event, Blocked)]
+    reasons = [event.reason for event in events if isinstance(event, BrokerBlocked)]
     assert reasons[-1] is None
     assert any(reason and "memory" in reason for reason in reasons)
     check(vhost, bodies, copies_most=0)

@@ -14,11 +14,11 @@ from tests.brokers import Vhost
 from deadletter.amqp.address import parse_addresses
 from deadletter.core.letter import field_table, message, names
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.wrapping import unwrap
-from deadletter.move.courier import Bounds, Courier, Ended, Tally
+from deadletter.move.courier import Bounds, Courier, Ended, MoveTally
 from deadletter.move.decision_runner import TRIES_MAX, Judging
-from deadletter.move.verdict import Drop, Failure, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.move.verdict import Drop, Later, Leave, MoveFailure, Send, Setback, Stamped, Verdict, Wrap
 
 GONE = Send(routing_key="nowhere", fate="to nowhere")
 TARGET = Send(routing_key="target", fate="to the target")
@@ -36,7 +36,7 @@ class Thinker:
     ) -> None:
         self.setbacks: list[tuple[bytes, Setback]] = []
         self.fates: Counter[object] = Counter()
-        self.failures: list[Failure] = []
+        self.failures: list[MoveFailure] = []
         self._again = again
         self.judging = Judging(
             decide=decide,
@@ -54,11 +54,11 @@ class Thinker:
         self.fates[fate] += 1
 
 
-def go(vhost: Vhost, thinker: Thinker, bounds: Bounds | None = None) -> Tally:
+def go(vhost: Vhost, thinker: Thinker, bounds: Bounds | None = None) -> MoveTally:
     return postbox.run(taken(vhost, thinker, bounds))
 
 
-async def taken(vhost: Vhost, thinker: Thinker, bounds: Bounds | None = None) -> Tally:
+async def taken(vhost: Vhost, thinker: Thinker, bounds: Bounds | None = None) -> MoveTally:
     courier = Courier(
         parse_addresses(vhost.url), source="source", decide=thinker.judging, bounds=bounds or Bounds()
     )
@@ -115,7 +115,7 @@ def test_the_second_thought_may_be_to_leave_it(vhost: Vhost) -> None:
 def test_what_cannot_travel_as_it_is_goes_whole_inside_another_message(vhost: Vhost) -> None:
     postbox.declare(vhost.url, "source", "target", kind="classic")
     large = oracle.table_bytes([(b"large", oracle.text(b"x" * 131_000))])
-    odd = Message(oracle.properties(headers=large, priority=3), b"body")
+    odd = RawMessage(oracle.properties(headers=large, priority=3), b"body")
     postbox.publish_raw(vhost.url, "source", odd)
     thinker = Thinker(lambda _letter: TARGET, lambda *_: WRAPPED)
     tally = go(vhost, thinker)
@@ -219,7 +219,7 @@ def test_a_bounded_passage_waits_for_decisions_that_take_their_time(vhost: Vhost
 def test_what_is_not_decided_when_the_passage_ends_is_given_back(vhost: Vhost) -> None:
     bodies = filled(vhost, 3)
 
-    async def work() -> Tally:
+    async def work() -> MoveTally:
         undecided: list[asyncio.Future[Verdict]] = []
 
         def decide(_letter: Letter) -> Verdict:

@@ -14,12 +14,12 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.cli.peek_command import letter_text
 from deadletter.core.letter import look_cost
 from deadletter.core.letter.look_cost import LookCost
-from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.errors import QueueMissing
-from deadletter.operations.peeking import Look, body_text, peek
+from deadletter.operations.peeking import PeekResult, body_text, peek
 
 
-def look(vhost: Vhost, queue: str = "dlq", limit: int = 5) -> Look:
+def look(vhost: Vhost, queue: str = "dlq", limit: int = 5) -> PeekResult:
     return postbox.run(peek(parse_addresses(vhost.url), queue, limit=limit))
 
 
@@ -117,8 +117,8 @@ def test_strange_letters_are_shown_too(vhost: Vhost) -> None:
     postbox.declare(vhost.url, "dlq")
     strange = b"S\x00\x00\x00\x02\xff\xfe"
     raw = b"\x20\x00" + (len(strange) + 2).to_bytes(4, "big") + b"\x01a" + strange
-    big = Message(encode(View(content_type="application/json")), b'{"a": "' + b"x" * 100_000 + b'"}')
-    postbox.publish_raw(vhost.url, "dlq", Message(raw, bytes(range(256))), big)
+    big = RawMessage(encode(View(content_type="application/json")), b'{"a": "' + b"x" * 100_000 + b'"}')
+    postbox.publish_raw(vhost.url, "dlq", RawMessage(raw, bytes(range(256))), big)
     told = json.loads(dlq("peek", "dlq", "--json", DLQ_URL=vhost.url).stdout)
     assert told["letters"][0]["headers"]["a"] == {"base64": "//4="}
     assert "body_base64" in told["letters"][0]

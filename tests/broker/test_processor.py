@@ -23,7 +23,7 @@ from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
 from deadletter.core.letter import message, names
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 
 EXCHANGE = "test-retry-exchange"
 QUEUES = {
@@ -86,9 +86,9 @@ async def application(vhost: Vhost) -> AsyncIterator[Application]:
         yield app
 
 
-def letter(body: bytes, **more: Any) -> Message:
+def letter(body: bytes, **more: Any) -> RawMessage:
     view = View(content_type="application/json", delivery_mode=2, headers={"tenant": "gold"}, **more)
-    return Message(message.encode(view), body)
+    return RawMessage(message.encode(view), body)
 
 
 def never(_delivery: Delivery, _count: int) -> bool:

@@ -27,7 +27,7 @@ from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
 from deadletter.core.letter import message, names
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.core.letter.wrapping import unwrap
 
 EXCHANGE = "game_scheduler"
@@ -47,8 +47,8 @@ def watching(mode: str, more: str = "") -> str:
     return f'[[watches]]\ndlq = "*.dlq"\nmode = "{mode}"\n{more}'
 
 
-def letter(body: bytes) -> Message:
-    return Message(message.encode(View(content_type="application/json", delivery_mode=2)), body)
+def letter(body: bytes) -> RawMessage:
+    return RawMessage(message.encode(View(content_type="application/json", delivery_mode=2)), body)
 
 
 def bodies(queue: str, count: int = COUNT) -> list[bytes]:
@@ -389,8 +389,8 @@ async def test_only_when_somebody_asks(vhost: Vhost, tmp_path: Path) -> None:
 
 # -- what must not stop a sweep ---------------------------------------------------------------------------
 async def test_poison_neither_stops_nor_spins_a_sweep(vhost: Vhost, tmp_path: Path) -> None:
-    def raw(body: bytes, **headers: Any) -> Message:
-        return Message(message.encode(View(delivery_mode=2, headers=headers)), body)
+    def raw(body: bytes, **headers: Any) -> RawMessage:
+        return RawMessage(message.encode(View(delivery_mode=2, headers=headers)), body)
 
     poison = [
         raw(b"no death"),

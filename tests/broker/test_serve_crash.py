@@ -24,7 +24,7 @@ from tests.serving import Application, Served, served
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Delivery
 from deadletter.core.letter import names
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.testing.cuttable_line import Plug
 
 UNGUARDED = """
@@ -45,7 +45,7 @@ def policy(retries: int, *delays: str) -> str:
     return f'[default_policy]\nretries = {retries}\nbackoff = {{ kind = "fixed", delays = [{listed}] }}\n'
 
 
-def bodies(made: list[Message]) -> set[bytes]:
+def bodies(made: list[RawMessage]) -> set[bytes]:
     return {one.body for one in made}
 
 
@@ -58,7 +58,7 @@ def ids_seen(app: Application) -> dict[bytes, set[str]]:
     return ids
 
 
-async def fill_dlq(app: Application, origin: str, made: list[Message]) -> None:
+async def fill_dlq(app: Application, origin: str, made: list[RawMessage]) -> None:
     """Let these die in `origin` before anybody looks after its dead-letter queue."""
     channel = await app.connection.channel()
     await channel.qos(500)
@@ -171,7 +171,7 @@ def _done(app: Application, attempt: int) -> set[bytes]:
     return {d.message.body for _, d, _ in app.deliveries if _attempt(d) == attempt}
 
 
-def _check_home(app: Application, made: list[Message], *, returns: int) -> None:
+def _check_home(app: Application, made: list[RawMessage], *, returns: int) -> None:
     """Each came home with every attempt; copies of one carry one id."""
     for attempt in range(1, returns + 1):
         assert _done(app, attempt) == bodies(made), f"attempt {attempt}"

@@ -16,7 +16,7 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Delivery
 from deadletter.core.layouts.naming import held_name
 from deadletter.core.letter import message, names
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.errors import NotFound
 from deadletter.move.courier import Bounds, Courier, Ended, Send, Terms
 
@@ -48,7 +48,7 @@ async def until_depth(app: Application, queue: str, least: int, seconds: float =
             await asyncio.sleep(0.05)
 
 
-async def let_die(app: Application, origin: str, made: list[Message]) -> None:
+async def let_die(app: Application, origin: str, made: list[RawMessage]) -> None:
     """These die in `origin`, and nobody consumes it afterwards."""
     channel = await app.connection.channel()
     await channel.qos(100)

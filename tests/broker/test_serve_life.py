@@ -20,7 +20,7 @@ from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
 from deadletter.core.letter import message, names
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 
 PARKED = "deadletter.parked"
 NO_BREAKER = "[guards.breaker]\nenabled = false\n"
@@ -34,8 +34,8 @@ def policy(retries: int = 3, delay: str = "100ms") -> str:
 USUAL = policy() + WATCH + NO_BREAKER
 
 
-def letter(body: bytes, **headers: Any) -> Message:
-    return Message(message.encode(View(delivery_mode=2, headers=headers)), body)
+def letter(body: bytes, **headers: Any) -> RawMessage:
+    return RawMessage(message.encode(View(delivery_mode=2, headers=headers)), body)
 
 
 def numbered(count: int) -> list[bytes]:

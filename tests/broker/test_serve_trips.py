@@ -21,7 +21,7 @@ from deadletter.core.layouts.naming import level_name, return_exchange_name
 from deadletter.core.letter import field_table, message, names
 from deadletter.core.letter.envelope import MAX_DEATHS_BYTES
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.wrapping import unwrap
 
 LETTERS = int(os.environ.get("DLQ_TEST_LETTERS", "2000"))
@@ -220,7 +220,7 @@ async def test_copied_headers_with_deaths_in_them_make_a_new_letter(vhost: Vhost
             _, returned, _ = app.deliveries[-1]
             # It dies once more where no watch looks, and there somebody makes a new message of its headers.
             await app.consume("third", lambda _d, _times: False)
-            await app.publish("", "third", [Message(returned.message.properties, b"old")])
+            await app.publish("", "third", [RawMessage(returned.message.properties, b"old")])
             await app.consume("aside", lambda _d, _times: True, keep=True)
             await app.until(lambda: app.seen["aside", b"old"] == 1, 30)
             dead = headers_of(app.deliveries[-1][1])
@@ -377,7 +377,7 @@ async def test_a_letter_too_large_for_a_frame_is_parked_whole(vhost: Vhost, tmp_
     async with Application(vhost.url) as app:
         await app.with_dlq("orders")
         await app.consume("orders", lambda _d, times: times > 1)
-        await app.publish("", "orders", [Message(properties, b"poison")])
+        await app.publish("", "orders", [RawMessage(properties, b"poison")])
         await app.publish("", "orders", letters("innocent", 500))
         await _until_depth(app, "orders.dlq", 501)
         with served(vhost, tmp_path, policy(5, "500ms") + WATCH + UNGUARDED):

@@ -17,7 +17,7 @@ from deadletter.broker.live_topology import read_topology
 from deadletter.core.letter.look_cost import version_of
 from deadletter.core.topology.routing import Router
 from deadletter.core.topology.routing_keys import Keys
-from deadletter.core.topology.vhost import Binding, Kind, Topology
+from deadletter.core.topology.vhost import Binding, DestinationKind, Topology
 from deadletter.errors import ManagementRefused
 
 
@@ -43,7 +43,7 @@ async def test_everything_that_is_there_is_read(vhost: Vhost) -> None:
     assert (found.queues["bill"].type, found.queues["bill"].ttl_ms) == ("quorum", 5000)
     assert (found.queues["mail"].type, found.queues["mail"].dead_letter_exchange) == ("classic", "")
     assert set(found.bindings) == {
-        Binding(source="all", destination="orders", to=Kind.EXCHANGE),
+        Binding(source="all", destination="orders", to=DestinationKind.EXCHANGE),
         Binding(source="orders", destination="bill", routing_key="bill.#"),
     }
     assert found.permissions is not None

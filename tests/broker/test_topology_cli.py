@@ -21,7 +21,7 @@ from tests.brokers import Vhost, call, in_vhost
 from tests.commanding import command
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.declare import Outcome
+from deadletter.broker.declare import DeclareOutcome
 from deadletter.broker.live_topology import read_topology
 from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Fixed, compile_schedule
@@ -97,11 +97,11 @@ def test_every_layout_applies_once_and_then_never_again(vhost: Vhost, layout: st
         return
     first = bring(vhost, plan())
     assert first.complete, first
-    assert {item.outcome for item in first.items} == {Outcome.CREATED}
+    assert {item.outcome for item in first.items} == {DeclareOutcome.CREATED}
     before = shape_of(vhost)
     assert compare(plan(), live(vhost)) == ()
     second = bring(vhost, plan(), migrating=True)
-    assert {item.outcome for item in second.items} == {Outcome.THERE}
+    assert {item.outcome for item in second.items} == {DeclareOutcome.THERE}
     assert second.migrations == ()
     assert shape_of(vhost) == before
 
@@ -159,7 +159,7 @@ def test_a_declaration_that_meets_406_is_one_item(vhost: Vhost) -> None:
     blind = live(vhost)
     postbox.declare(vhost.url, "a", x_max_length=6)
     done = postbox.run(apply(parse_addresses(vhost.url), vhost.api, plan, blind, migrating=False))
-    assert [item.outcome for item in done.items] == [Outcome.DIFFERENT, Outcome.CREATED]
+    assert [item.outcome for item in done.items] == [DeclareOutcome.DIFFERENT, DeclareOutcome.CREATED]
     assert "406" in done.items[0].why
     assert not done.complete
 
@@ -194,10 +194,10 @@ def test_a_policy_that_goes_before_ours(vhost: Vhost) -> None:
 def test_a_policy_of_the_plan_changes_only_when_asked(vhost: Vhost) -> None:
     plan = topology(policies=[BrokerPolicy(name="p", pattern="^q$", definition={"max-length": 5})])
     vhost.put("policies", "p", pattern="^q$", definition={"max-length": 6}, priority=0)
-    assert [item.outcome for item in bring(vhost, plan).items] == [Outcome.DIFFERENT]
+    assert [item.outcome for item in bring(vhost, plan).items] == [DeclareOutcome.DIFFERENT]
     assert vhost.get("policies", "p")["definition"] == {"max-length": 6}
     done = bring(vhost, plan, migrating=True)
-    assert [item.outcome for item in done.items] == [Outcome.CHANGED]
+    assert [item.outcome for item in done.items] == [DeclareOutcome.CHANGED]
     assert done.complete
     assert vhost.get("policies", "p")["definition"] == {"max-length": 5}
 

@@ -15,7 +15,7 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.errors import (
     ChannelsExhausted,
     ConnectionForced,
@@ -42,7 +42,7 @@ def test_two_hundred_channels_at_once(vhost: Vhost) -> None:
         queue = f"queue {number} größe|*"
         await channel.declare_queue(queue)
         await channel.select_confirms()
-        outcome = await publish_all(channel, "", queue, [Message(b"\0\0", b"%d" % n) for n in range(20)])
+        outcome = await publish_all(channel, "", queue, [RawMessage(b"\0\0", b"%d" % n) for n in range(20)])
         assert outcome.confirmed == 20
         for n in range(20):
             delivery = await channel.get(queue)
@@ -111,9 +111,9 @@ def test_shapes(vhost: Vhost) -> None:
         await channel.declare_queue("q")
         await channel.bind_queue("q", "topic", "a.#")
         await channel.select_confirms()
-        assert (await publish_all(channel, "topic", "a.b", [Message(b"\0\0", b"x")])).confirmed == 1
+        assert (await publish_all(channel, "topic", "a.b", [RawMessage(b"\0\0", b"x")])).confirmed == 1
         await channel.unbind_queue("q", "topic", "a.#")
-        outcome = await publish_all(channel, "topic", "a.b", [Message(b"\0\0", b"x")] * 3)
+        outcome = await publish_all(channel, "topic", "a.b", [RawMessage(b"\0\0", b"x")] * 3)
         assert (outcome.confirmed, len(outcome.returned)) == (0, 3)
         assert outcome.returned[0].code == 312
         assert await channel.purge_queue("q") == 1

@@ -17,10 +17,10 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
-from deadletter.amqp.publisher import Outcome, publish_all
+from deadletter.amqp.publisher import PublishOutcome, publish_all
 from deadletter.core.letter import field_table
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message, View, encode, header_table, view
+from deadletter.core.letter.message import RawMessage, View, encode, header_table, view
 from deadletter.errors import ConnectionLost
 from deadletter.testing.memory import MemoryBroker, settle
 from deadletter.testing.memory.contents.traits import Traits, traits_of
@@ -195,7 +195,7 @@ class Ground:
         delivery_mode: int | None = None,
         user_id: str | None = None,
         channel: Channel | None = None,
-    ) -> Outcome:
+    ) -> PublishOutcome:
         """Publish, and wait for the broker's word on each."""
         properties = encode(
             View(
@@ -207,7 +207,7 @@ class Ground:
             )
         )
         own = channel or await self.channel()
-        messages = [Message(properties, body) for body in bodies]
+        messages = [RawMessage(properties, body) for body in bodies]
         outcome = await publish_all(own, exchange, key, messages, mandatory=mandatory)
         if channel is None:
             await own.close()

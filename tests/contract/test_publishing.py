@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.contract.ground import Ground, names_of, seen
 
-from deadletter.amqp.channel import Channel, Returned
+from deadletter.amqp.channel import Channel, ReturnedMessage
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message, View, encode, header_table
+from deadletter.core.letter.message import RawMessage, View, encode, header_table
 from deadletter.errors import FrameRefused, NotFound, PreconditionFailed
 from deadletter.testing.memory.contents.items import in_order
 
@@ -45,7 +45,7 @@ async def test_a_return_comes_before_its_confirm(ground: Ground) -> None:
     events: list[tuple[str, int]] = []
     told: set[int] = set()
 
-    def on_return(returned: Returned) -> None:
+    def on_return(returned: ReturnedMessage) -> None:
         assert (returned.code, returned.text) == (312, "NO_ROUTE")
         assert (returned.exchange, returned.routing_key) == (b"", b"none")
         events.append(("return", int(returned.message.body)))
@@ -184,7 +184,7 @@ async def test_properties_arrive_byte_for_byte(ground: Ground) -> None:
     found = (await ground.take(channel, "q")).message
     headers = header_table(properties)
     shown = in_order(headers) if ground.traits.sorts_headers else headers
-    assert found == Message(properties.replace(headers, shown), b"1")
+    assert found == RawMessage(properties.replace(headers, shown), b"1")
     bare = await ground.put("q", b"2")
     assert bare.confirmed == 1
     assert (await ground.take(channel, "q")).message.properties == b"\0\0"

@@ -23,7 +23,7 @@ from tests.amqp_strategies import damaged
 
 from deadletter.amqp import replies, requests
 from deadletter.amqp.address import Address
-from deadletter.amqp.channel import BODY_MAX_BYTES, Channel, Consumer, Delivery
+from deadletter.amqp.channel import BODY_MAX_BYTES, Channel, ChannelConsumer, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.frames import (
     HEARTBEAT_FRAME,
@@ -135,25 +135,25 @@ SERVER_METHODS: dict[str, st.SearchStrategy[tuple[base.Frame, replies.Reply]]] =
     "blocked": st.builds(lambda why: (commands.Connection.Blocked(why), replies.Blocked(why)), SHORT),
     "unblocked": st.just((commands.Connection.Unblocked(), replies.Unblocked())),
     "channel-open-ok": st.just((commands.Channel.OpenOk(), replies.OpenChannelOk())),
-    "flow": st.builds(lambda on: (commands.Channel.Flow(on), replies.Flow(on)), st.booleans()),
+    "flow": st.builds(lambda on: (commands.Channel.Flow(on), replies.ChannelFlow(on)), st.booleans()),
     "channel-close": st.builds(
         lambda code, text: (commands.Channel.Close(code, text, 60, 40), replies.CloseChannel(code, text)),
         U16,
         SHORT,
     ),
     "channel-close-ok": st.just((commands.Channel.CloseOk(), replies.CloseChannelOk())),
-    "exchange-declare-ok": st.just((commands.Exchange.DeclareOk(), replies.Done())),
-    "exchange-delete-ok": st.just((commands.Exchange.DeleteOk(), replies.Done())),
+    "exchange-declare-ok": st.just((commands.Exchange.DeclareOk(), replies.MethodOk())),
+    "exchange-delete-ok": st.just((commands.Exchange.DeleteOk(), replies.MethodOk())),
     "queue-declare-ok": st.builds(
         lambda q, m, c: (commands.Queue.DeclareOk(q, m, c), replies.DeclareQueueOk(q, m, c)), NAMES, U32, U32
     ),
-    "bind-ok": st.just((commands.Queue.BindOk(), replies.Done())),
-    "unbind-ok": st.just((commands.Queue.UnbindOk(), replies.Done())),
-    "exchange-bind-ok": st.just((commands.Exchange.BindOk(), replies.Done())),
-    "exchange-unbind-ok": st.just((commands.Exchange.UnbindOk(), replies.Done())),
+    "bind-ok": st.just((commands.Queue.BindOk(), replies.MethodOk())),
+    "unbind-ok": st.just((commands.Queue.UnbindOk(), replies.MethodOk())),
+    "exchange-bind-ok": st.just((commands.Exchange.BindOk(), replies.MethodOk())),
+    "exchange-unbind-ok": st.just((commands.Exchange.UnbindOk(), replies.MethodOk())),
     "purge-ok": st.builds(lambda n: (commands.Queue.PurgeOk(n), replies.Counted(n)), U32),
     "delete-ok": st.builds(lambda n: (commands.Queue.DeleteOk(n), replies.Counted(n)), U32),
-    "qos-ok": st.just((commands.Basic.QosOk(), replies.Done())),
+    "qos-ok": st.just((commands.Basic.QosOk(), replies.MethodOk())),
     "consume-ok": st.builds(lambda tag: (commands.Basic.ConsumeOk(tag), replies.ConsumeOk(tag)), SHORT),
     "cancel": st.builds(lambda tag: (commands.Basic.Cancel(tag, True), replies.Cancel(tag)), SHORT),
     "cancel-ok": st.builds(lambda tag: (commands.Basic.CancelOk(tag), replies.CancelOk(tag)), SHORT),
@@ -204,9 +204,9 @@ SERVER_METHODS: dict[str, st.SearchStrategy[tuple[base.Frame, replies.Reply]]] =
         st.booleans(),
         st.booleans(),
     ),
-    "confirm-ok": st.just((commands.Confirm.SelectOk(), replies.Done())),
-    "tx-ok": st.just((commands.Tx.SelectOk(), replies.Done())),
-    "commit-ok": st.just((commands.Tx.CommitOk(), replies.Done())),
+    "confirm-ok": st.just((commands.Confirm.SelectOk(), replies.MethodOk())),
+    "tx-ok": st.just((commands.Tx.SelectOk(), replies.MethodOk())),
+    "commit-ok": st.just((commands.Tx.CommitOk(), replies.MethodOk())),
 }
 ANY_SERVER_METHOD = st.one_of(*SERVER_METHODS.values())
 
@@ -286,14 +286,14 @@ def a_channel(*, asking: bool) -> Iterator[tuple[Channel, asyncio.AbstractEventL
         loop.close()
 
 
-def _consumer() -> Consumer:
+def _consumer() -> ChannelConsumer:
     def on_delivery(_delivery: Delivery) -> None:
         return
 
     def on_cancel() -> None:
         return
 
-    return Consumer("queue", on_delivery, on_cancel)
+    return ChannelConsumer("queue", on_delivery, on_cancel)
 
 
 CONTENT_HEADERS = st.builds(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from deadletter.core.guards.breaker import Breaker, BreakerTerms
 from deadletter.core.guards.budget import Budget
-from deadletter.core.guards.copies_alarm import Growth
+from deadletter.core.guards.copies_alarm import CopiesAlarm
 from deadletter.core.guards.flow import Free, Hold, Probe, Ramp
-from deadletter.service.telling.alerting import Alerts, Change, Notice, Severity
+from deadletter.service.telling.alerting import AlertChange, Alerts, AlertSeverity, Notice
 
 RATES = st.floats(0.1, 10_000)
 
@@ -119,7 +119,7 @@ def test_a_breaker_never_trips_while_less_than_its_share_dies(
         assert isinstance(breaker.flow(second + 1.0), Free)
 
 
-SEVERITIES = st.sampled_from([None, None, Severity.WARNING, Severity.CRITICAL])
+SEVERITIES = st.sampled_from([None, None, AlertSeverity.WARNING, AlertSeverity.CRITICAL])
 OBSERVATIONS = st.lists(
     st.tuples(st.floats(0, 40), st.sampled_from("abcdef"), SEVERITIES), min_size=1, max_size=200
 )
@@ -133,27 +133,27 @@ def flat(notices: list[Notice]) -> Iterator[Notice]:
 
 @given(observations=OBSERVATIONS, settle_s=st.floats(0, 60), fold_after=st.integers(1, 30), ask=st.booleans())
 def test_every_alert_is_told_in_pairs_and_in_order(
-    observations: list[tuple[float, str, Severity | None]], settle_s: float, fold_after: int, ask: bool
+    observations: list[tuple[float, str, AlertSeverity | None]], settle_s: float, fold_after: int, ask: bool
 ) -> None:
     alerts = Alerts(settle_s=settle_s, fold_after=fold_after)
-    told: dict[str, Severity] = {}
+    told: dict[str, AlertSeverity] = {}
     now = 0.0
 
     def hear(notices: list[Notice]) -> None:
         for notice in flat(notices):
             match notice.change:
-                case Change.RAISED:
+                case AlertChange.RAISED:
                     assert notice.key not in told
                     told[notice.key] = notice.severity
-                case Change.ESCALATED:
-                    assert told[notice.key] is Severity.WARNING
-                    assert notice.severity is Severity.CRITICAL
+                case AlertChange.ESCALATED:
+                    assert told[notice.key] is AlertSeverity.WARNING
+                    assert notice.severity is AlertSeverity.CRITICAL
                     told[notice.key] = notice.severity
-                case Change.EASED:
-                    assert told[notice.key] is Severity.CRITICAL
-                    assert notice.severity is Severity.WARNING
+                case AlertChange.EASED:
+                    assert told[notice.key] is AlertSeverity.CRITICAL
+                    assert notice.severity is AlertSeverity.WARNING
                     told[notice.key] = notice.severity
-                case Change.RECOVERED:
+                case AlertChange.RECOVERED:
                     del told[notice.key]
             assert notice.since <= now
 
@@ -171,7 +171,7 @@ def test_every_alert_is_told_in_pairs_and_in_order(
 
 @given(observations=OBSERVATIONS, fold_after=st.integers(1, 10))
 def test_no_window_sees_more_notices_than_allowed(
-    observations: list[tuple[float, str, Severity | None]], fold_after: int
+    observations: list[tuple[float, str, AlertSeverity | None]], fold_after: int
 ) -> None:
     alerts, now, times = Alerts(settle_s=0, fold_after=fold_after), 0.0, []
     for pause_s, key, severity in observations:
@@ -190,7 +190,7 @@ def test_letters_that_do_not_multiply_never_raise_the_growth_alarm(
     trips: list[int], equals: int, copies: int
 ) -> None:
     """Each goes and comes once per attempt, as many equal ones as there may be; passes are broken off."""
-    growth, number = Growth(copies), 0
+    growth, number = CopiesAlarm(copies), 0
     for attempt, passes in enumerate(trips, 1):
         for _ in range(equals):
             growth.went("id", attempt, origin="q")

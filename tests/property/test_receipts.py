@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from deadletter.move.flights import Flights, Outcome
+from deadletter.move.flights import Flights, Landing
 from deadletter.move.receipts import Receipts
 
 
@@ -124,7 +124,7 @@ def test_every_flight_lands_once_with_its_own_outcome(data: st.DataObject, count
         )
         settled = [p for p in air if (p.number <= number if multiple else p.number == number)]
         expected = [
-            (p, Outcome.UNROUTABLE if p.returned else Outcome.SAFE if ok else Outcome.REFUSED)
+            (p, Landing.UNROUTABLE if p.returned else Landing.SAFE if ok else Landing.REFUSED)
             for p in settled
         ]
         assert flights.land(number, multiple=multiple, ok=ok) == expected

@@ -12,8 +12,8 @@ from tests.amqp_oracle import Field
 from tests.amqp_strategies import FIELDS, NAMES, TABLES, damaged
 
 from deadletter.core.letter import envelope, field_table, message
-from deadletter.core.letter.envelope import Address, Deaths, Leg, Route
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.envelope import Deaths, EnvelopeRoute, ExchangeKey, Leg
+from deadletter.core.letter.message import RawMessage
 from deadletter.errors import MessageError
 
 Table = list[tuple[bytes, Field]]
@@ -117,7 +117,7 @@ PROPERTIES: st.SearchStrategy[bytes] = st.builds(
     app_id=st.none() | st.binary(max_size=255),
     cluster_id=st.none() | st.binary(max_size=8),
 )
-TARGETS = st.sampled_from((Address(b"", b"q"), Address(b"e", b"k")))
+TARGETS = st.sampled_from((ExchangeKey(b"", b"q"), ExchangeKey(b"e", b"k")))
 ALWAYS_OFF = {
     b"x-delivery-count", b"x-acquired-count", b"deadletter-id", b"deadletter-move", b"deadletter-source",
     b"deadletter-source-exchange", b"deadletter-source-routing-key",
@@ -136,11 +136,11 @@ def others(properties: bytes) -> dict[int, bytes]:
 
 @given(PROPERTIES, st.binary(max_size=16), TARGETS, st.sampled_from(Deaths))
 def test_a_moved_letter_is_the_same_letter_but_for_what_is_promised(
-    before: bytes, body: bytes, target: Address, deaths: Deaths
+    before: bytes, body: bytes, target: ExchangeKey, deaths: Deaths
 ) -> None:
-    route = Route(run="run", source="dlq", user="guest", target=target, deaths=deaths)
-    letter = Message(before, body)
-    after = route.properties(letter, came_by=Address(b"x", b"y"), number=1)
+    route = EnvelopeRoute(run="run", source="dlq", user="guest", target=target, deaths=deaths)
+    letter = RawMessage(before, body)
+    after = route.properties(letter, came_by=ExchangeKey(b"x", b"y"), number=1)
 
     gone = set(ALWAYS_OFF)
     if not target.exchange:
@@ -171,13 +171,19 @@ ADDED = {
 
 
 @given(PROPERTIES, st.binary(max_size=16), TARGETS)
-def test_a_wait_and_the_way_home_give_the_letter_back(before: bytes, body: bytes, target: Address) -> None:
-    level = Address(b"", b"deadletter.delay.1000")
-    wait = Route(run="run", source="dlq", user="guest", target=level, deaths=Deaths.SET_ASIDE, leg=Leg.WAIT)
-    home = Route(run="run", source="due", user="guest", target=target, deaths=Deaths.FORGET, leg=Leg.HOME)
-    there = wait.properties(Message(before, body), came_by=Address(b"x", b"y"), number=1)
+def test_a_wait_and_the_way_home_give_the_letter_back(
+    before: bytes, body: bytes, target: ExchangeKey
+) -> None:
+    level = ExchangeKey(b"", b"deadletter.delay.1000")
+    wait = EnvelopeRoute(
+        run="run", source="dlq", user="guest", target=level, deaths=Deaths.SET_ASIDE, leg=Leg.WAIT
+    )
+    home = EnvelopeRoute(
+        run="run", source="due", user="guest", target=target, deaths=Deaths.FORGET, leg=Leg.HOME
+    )
+    there = wait.properties(RawMessage(before, body), came_by=ExchangeKey(b"x", b"y"), number=1)
     assert message.view(there).priority is None
-    back = home.properties(Message(there, body), came_by=Address(b"", b"due"), number=2)
+    back = home.properties(RawMessage(there, body), came_by=ExchangeKey(b"", b"due"), number=2)
 
     assert others(back) == others(before)
     raw, found = message.header_table(before), message.header_table(back)
@@ -193,7 +199,7 @@ def test_a_wait_and_the_way_home_give_the_letter_back(before: bytes, body: bytes
         assert added.pop(b"deadletter-cc") == oracle.short(b"deadletter-cc") + copies[-1][3:]
     assert added.keys() <= ADDED
     seen = field_table.decode(found)
-    assert seen["deadletter-id"] == envelope.letter_id(Message(before, body), source="dlq")
+    assert seen["deadletter-id"] == envelope.letter_id(RawMessage(before, body), source="dlq")
     assert (seen["deadletter-source-exchange"], seen["deadletter-source-routing-key"]) == ("x", "y")
 
 
@@ -208,8 +214,8 @@ def test_the_id_does_not_change_when_the_broker_counts(before: bytes, count: int
     else:
         grown = message.header_table(before) + counted
         after = before[: where.start] + oracle.long(grown) + before[where.end :]
-    assert envelope.letter_id(Message(before, body), source="q") == envelope.letter_id(
-        Message(after, body), source="q"
+    assert envelope.letter_id(RawMessage(before, body), source="q") == envelope.letter_id(
+        RawMessage(after, body), source="q"
     )
 
 
@@ -220,11 +226,11 @@ def test_the_id_does_not_change_when_the_broker_counts(before: bytes, count: int
     st.sampled_from(Leg),
 )
 def test_no_bytes_make_a_move_raise_anything_but_a_message_error(
-    raw: bytes, target: Address, deaths: Deaths, leg: Leg
+    raw: bytes, target: ExchangeKey, deaths: Deaths, leg: Leg
 ) -> None:
-    route = Route(run="run", source="dlq", user="guest", target=target, deaths=deaths, leg=leg)
-    letter = Message(raw, b"")
-    refused = raises_message_error(lambda: route.properties(letter, came_by=Address(b"", b""), number=1))
+    route = EnvelopeRoute(run="run", source="dlq", user="guest", target=target, deaths=deaths, leg=leg)
+    letter = RawMessage(raw, b"")
+    refused = raises_message_error(lambda: route.properties(letter, came_by=ExchangeKey(b"", b""), number=1))
     sound = not raises_message_error(lambda: message.spans(raw))
     raises_message_error(lambda: message.view(raw))
     raises_message_error(lambda: envelope.letter_id(letter, source="dlq"))
@@ -235,4 +241,4 @@ def test_no_bytes_make_a_move_raise_anything_but_a_message_error(
         and not raises_message_error(lambda: field_table.walk(message.header_table(raw)))
         and not refused
     ):
-        message.spans(route.properties(letter, came_by=Address(b"", b""), number=1))
+        message.spans(route.properties(letter, came_by=ExchangeKey(b"", b""), number=1))

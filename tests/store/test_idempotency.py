@@ -15,9 +15,9 @@ from deadletter.consumer.idempotency import Seen, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import Rules
 from deadletter.consumer.store_ids import StoreIds
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.errors import StoreRefused, StoreUnreachable, TableMissing, UsageError
 
@@ -45,7 +45,7 @@ async def opened(ids: StoreIds) -> AsyncIterator[StoreIds]:
 def message(id_: str | None = "m1", body: bytes = b"{}") -> Message:
     raw = Raw(encode(View(message_id=id_)), body)
     return Message(
-        Letter(source="orders", message=raw, came_by=Address(b"", b"orders"), redelivered=False), 0
+        Letter(source="orders", message=raw, came_by=ExchangeKey(b"", b"orders"), redelivered=False), 0
     )
 
 

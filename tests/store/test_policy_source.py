@@ -16,7 +16,7 @@ from deadletter.core.deciding.backoff import Fixed
 from deadletter.core.deciding.policy import Match, Policies, Policy
 from deadletter.service import policies_in_force as room
 from deadletter.service.policies_in_force import PolicySource
-from deadletter.service.telling.service_events import Event, PoliciesChanged, Recovered, Trouble
+from deadletter.service.telling.service_events import PoliciesChanged, Recovered, ServiceEvent, Trouble
 from deadletter.store.opening import open_store
 
 HANG_S = 30.0
@@ -28,11 +28,11 @@ class Watched:
     """A source, everything it said, and a way to wait for what it will say."""
 
     def __init__(self, url: str | None, file: Policies = FILE) -> None:
-        self.said: list[Event] = []
+        self.said: list[ServiceEvent] = []
         self._more = asyncio.Event()
         self.source = PolicySource(file, url, BACKOFF, self._emit)
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: ServiceEvent) -> None:
         self.said.append(event)
         self._more.set()
 
@@ -49,7 +49,7 @@ class Watched:
     def names(self) -> list[str]:
         return [policy.name.removeprefix("dlq_event_config:") for policy in self.source.current]
 
-    def of(self, kind: type[Event]) -> list[Event]:
+    def of(self, kind: type[ServiceEvent]) -> list[ServiceEvent]:
         return [event for event in self.said if isinstance(event, kind)]
 
 

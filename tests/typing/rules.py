@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deadletter import Consumer, discard, exponential, fixed, linear, own, park, retry
 from deadletter.consumer.backoffs import Delays
-from deadletter.consumer.outcomes import Rule
+from deadletter.consumer.outcomes import OnErrorRule
 
 
 class RateLimited(Exception):
@@ -25,7 +25,7 @@ BACKOFFS: list[Delays] = [
     own(squares),
     own(lambda attempt: attempt * 1.5, jitter=0.1),
 ]
-RULES: dict[type[BaseException], Rule] = {
+RULES: dict[type[BaseException], OnErrorRule] = {
     RateLimited: fixed(60),
     ValueError: park,
     KeyError: discard,

@@ -12,7 +12,7 @@ import deadletter
 from deadletter import Consumer, ConsumerMetrics, DepthAlert, log_events
 from deadletter.consumer.events import Event, Fate, Handled, Listener, Lost, Paused, Ready, Resumed, Stopping
 from deadletter.consumer.statistics import LevelStatistics, QueueStatistics
-from deadletter.move.courier import Tally
+from deadletter.move.courier import MoveTally
 
 log = logging.getLogger("shop")
 
@@ -79,7 +79,7 @@ async def main() -> None:
     assert_type(orders.parked, int | None)
     assert_type(orders.parked_in, str | None)
     drained = await app.drain("orders", 60, 0.5)
-    assert_type(drained, dict[str, Tally])
+    assert_type(drained, dict[str, MoveTally])
     await app.drain("orders")
     app.stop("it is late")
     app.stop()

@@ -14,14 +14,17 @@ import pytest
 
 from deadletter.errors import UsageError
 from deadletter.service.telling.alert_channels import QUEUE, Channels
-from deadletter.service.telling.alerting import Change, Notice, Severity
-from deadletter.service.telling.service_events import Event, Recovered, Trouble
+from deadletter.service.telling.alerting import AlertChange, AlertSeverity, Notice
+from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 SECRET = "T0KEN-s3cret"
 
 
 def notice(
-    number: int = 1, *, change: Change = Change.RAISED, severity: Severity = Severity.CRITICAL
+    number: int = 1,
+    *,
+    change: AlertChange = AlertChange.RAISED,
+    severity: AlertSeverity = AlertSeverity.CRITICAL,
 ) -> Notice:
     return Notice(
         change=change, severity=severity, key=f"depth:q{number}", text=f"q{number} is deep", since=0.0
@@ -77,7 +80,7 @@ async def hook() -> AsyncIterator[Hook]:
 
 @asynccontextmanager
 async def running(*urls: str, log: Callable[[Notice], None] = lambda _: None) -> AsyncIterator[Running]:
-    events: list[Event] = []
+    events: list[ServiceEvent] = []
     channels = Channels(urls, events.append, broker="shop", log=log, clock=lambda: 60.0, pause_s=0.01)
     task = asyncio.create_task(channels.run())
     try:
@@ -88,7 +91,7 @@ async def running(*urls: str, log: Callable[[Notice], None] = lambda _: None) ->
 
 
 class Running:
-    def __init__(self, channels: Channels, events: list[Event]) -> None:
+    def __init__(self, channels: Channels, events: list[ServiceEvent]) -> None:
         self.channels = channels
         self.events = events
 
@@ -123,9 +126,14 @@ async def test_a_webhook_gets_the_notice_as_json(hook: Hook) -> None:
 
 
 async def test_recovery_and_what_was_folded_are_told(hook: Hook) -> None:
-    folded = (notice(2, severity=Severity.WARNING),)
+    folded = (notice(2, severity=AlertSeverity.WARNING),)
     first = Notice(
-        change=Change.RECOVERED, severity=Severity.WARNING, key="k", text="t", since=0.0, folded=folded
+        change=AlertChange.RECOVERED,
+        severity=AlertSeverity.WARNING,
+        key="k",
+        text="t",
+        since=0.0,
+        folded=folded,
     )
     async with running(hook.url()) as run:
         run.channels.deliver([first])
@@ -210,7 +218,7 @@ async def test_closing_sends_what_is_queued(hook: Hook) -> None:
 
 async def test_closing_does_not_wait_for_ever_and_says_what_is_left(hook: Hook) -> None:
     await hook.stop()
-    events: list[Event] = []
+    events: list[ServiceEvent] = []
     channels = Channels([hook.url()], events.append, broker="shop", log=lambda _: None, pause_s=0.01)
     task = asyncio.create_task(channels.run())
     channels.deliver([notice(1), notice(2)])
@@ -225,7 +233,7 @@ async def test_closing_does_not_wait_for_ever_and_says_what_is_left(hook: Hook) 
 
 async def test_apprise_delivers(hook: Hook) -> None:
     async with running(hook.url("json")) as run:
-        run.channels.deliver([notice(), notice(2, change=Change.RECOVERED)])
+        run.channels.deliver([notice(), notice(2, change=AlertChange.RECOVERED)])
         await until(lambda: len(hook.got) == 2)
     assert [(got["title"], got["message"], got["type"]) for got in hook.got] == [
         ("CRITICAL shop", "q1 is deep", "failure"),
@@ -278,7 +286,7 @@ def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
 async def test_nothing_shows_the_url_of_a_channel(
     hook: Hook, scheme: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def outage(act: Callable[[], Awaitable[None]]) -> list[Event]:
+    async def outage(act: Callable[[], Awaitable[None]]) -> list[ServiceEvent]:
         async with running(hook.url(scheme)) as run:
             run.channels.deliver([notice()])
             await until(lambda: bool(run.events))

@@ -6,10 +6,9 @@ import pytest
 
 from deadletter.config.settings import AlertSettings
 from deadletter.core.letter.names import PARKED
-from deadletter.service.telling.alerting import Alerts, Change, Notice, Severity, level
+from deadletter.service.telling.alerting import AlertChange, Alerts, AlertSeverity, Notice, level
 from deadletter.service.telling.alerts import AlertBook
 from deadletter.service.telling.service_events import (
-    Event,
     GateChanged,
     GateState,
     GrowthFound,
@@ -17,10 +16,11 @@ from deadletter.service.telling.service_events import (
     QueueGone,
     QueueSeen,
     Recovered,
+    ServiceEvent,
     Trouble,
 )
 
-W, C = Severity.WARNING, Severity.CRITICAL
+W, C = AlertSeverity.WARNING, AlertSeverity.CRITICAL
 
 
 def changes(notices: list[Notice]) -> list[str]:
@@ -30,7 +30,7 @@ def changes(notices: list[Notice]) -> list[str]:
 def test_an_alert_is_told_once() -> None:
     alerts = Alerts()
     assert alerts.observe("a", W, "12 letters", 0.0) == [
-        Notice(change=Change.RAISED, severity=W, key="a", text="12 letters", since=0.0)
+        Notice(change=AlertChange.RAISED, severity=W, key="a", text="12 letters", since=0.0)
     ]
     for second in range(1, 1_000):
         assert alerts.observe("a", W, f"{second} letters", float(second)) == []
@@ -54,7 +54,9 @@ def test_recovery_is_told_once_and_only_when_it_lasts() -> None:
     alerts.observe("a", C, "", 0.0)
     assert alerts.observe("a", None, "fine", 10.0) == []
     assert alerts.due(39.9) == []
-    assert alerts.due(40.0) == [Notice(change=Change.RECOVERED, severity=C, key="a", text="fine", since=0.0)]
+    assert alerts.due(40.0) == [
+        Notice(change=AlertChange.RECOVERED, severity=C, key="a", text="fine", since=0.0)
+    ]
     assert alerts.due(100.0) == []
     assert alerts.active() == ()
     assert alerts.observe("a", None, "", 200.0) == []
@@ -84,7 +86,7 @@ def test_a_clock_that_is_set_back_does_not_keep_an_alert_for_ever() -> None:
 
 
 def test_a_number_must_fall_well_below_its_threshold() -> None:
-    def at(value: float, before: Severity | None) -> Severity | None:
+    def at(value: float, before: AlertSeverity | None) -> AlertSeverity | None:
         return level(value, warning=10, critical=50, before=before)
 
     assert [at(value, None) for value in (10, 11, 50, 51)] == [None, W, W, C]
@@ -101,7 +103,7 @@ def test_many_at_once_are_folded_into_one() -> None:
     assert [notice.key for notice in told] == ["q0", "q1", "q2"]
     assert alerts.due(59.0) == []
     (one,) = alerts.due(60.1)
-    assert (one.key, one.severity, one.change) == ("worst", C, Change.RAISED)
+    assert (one.key, one.severity, one.change) == ("worst", C, AlertChange.RAISED)
     assert one.text == "the worst; and 37 more: q39, q38, q37, q36, q35, …"
     assert len(one.folded) == 37
     assert alerts.due(200.0) == []
@@ -165,7 +167,7 @@ class Desk:
         )
         self.book = AlertBook(settings, "shop", self.told.extend, lambda: self.now)
 
-    def hear(self, *events: Event) -> list[tuple[str, str, str]]:
+    def hear(self, *events: ServiceEvent) -> list[tuple[str, str, str]]:
         """What was told then: change, severity, key."""
         before = len(self.told)
         for event in events:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import deadletter
-from deadletter.move import courier
+from deadletter.broker import courier
 from deadletter.testing.node import private
 
 ROOT = Path(__file__).parents[2]

@@ -117,7 +117,7 @@ def test_the_schema_is_one(tmp_path: Path) -> None:
     assert set(policy) == {
         "name", "match", "retries", "backoff", "deadline", "then", "count_by", "budget_per_minute", "errors",
     }  # fmt: skip
-    reason = json.dumps(schema["$defs"]["Match"]["properties"]["reason"])
+    reason = json.dumps(schema["$defs"]["MatchTable"]["properties"]["reason"])
     assert "rejected" in reason
     assert "array" in reason
     assert policy["deadline"]["anyOf"][0]["pattern"]

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from deadletter.cli.main import app
 from deadletter.cli.schedule import parse_backoff
 from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed, Linear
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value, encode
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import HEADERS, MESSAGE_ID, Message
+from deadletter.core.letter.message import HEADERS, MESSAGE_ID, RawMessage
 from deadletter.core.letter.same_letter import likeness
 from deadletter.errors import UsageError
 
@@ -129,7 +129,9 @@ def letter(
 ) -> Letter:
     table = encode(headers)
     properties = (HEADERS | MESSAGE_ID).to_bytes(2, "big") + len(table).to_bytes(4, "big") + table + b"\x02m1"
-    return Letter(source="q", message=Message(properties, body), came_by=Address(b"", key), redelivered=again)
+    return Letter(
+        source="q", message=RawMessage(properties, body), came_by=ExchangeKey(b"", key), redelivered=again
+    )
 
 
 def test_what_a_quorum_queue_and_a_move_do_to_headers_changes_no_likeness() -> None:

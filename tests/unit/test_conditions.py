@@ -14,9 +14,9 @@ from deadletter.core.guards import switch
 from deadletter.core.guards.switch import FAILURES
 from deadletter.errors import JqUnavailable
 from deadletter.jq import process
-from deadletter.jq.process import Limits, refusals
+from deadletter.jq.process import JqLimits, refusals
 from deadletter.service.intake.conditions import Conditions, Question
-from deadletter.service.telling.service_events import Event, Recovered, Trouble
+from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 YES, NO, UNANSWERED = Answer.YES, Answer.NO, Answer.UNANSWERED
 ENDLESS = "def f: f; f"
@@ -24,7 +24,7 @@ ENDLESS = "def f: f; f"
 
 @pytest.fixture
 async def conditions() -> AsyncIterator[Conditions]:
-    async with Conditions(Limits(time_ms=100)) as running:
+    async with Conditions(JqLimits(time_ms=100)) as running:
         yield running
 
 
@@ -104,7 +104,7 @@ async def test_what_breaks_a_bound_has_no_answer_and_hurts_nobody_else(
 
 async def test_the_time_limit_is_the_kernels(conditions: Conditions, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ended by its own CPU time, long before anybody who waits by the clock would."""
-    monkeypatch.setattr(Limits, "clock_s", 60)
+    monkeypatch.setattr(JqLimits, "clock_s", 60)
     async with asyncio.timeout(60):
         assert await said(conditions, ENDLESS, b"1") == [UNANSWERED]
 
@@ -116,7 +116,7 @@ async def test_the_time_limit_is_per_question(conditions: Conditions) -> None:
 
 
 async def test_a_body_above_the_limit_is_not_even_sent() -> None:
-    async with Conditions(Limits(body_bytes=1000)) as conditions:
+    async with Conditions(JqLimits(body_bytes=1000)) as conditions:
         fits, big = b'"%s"' % (b"x" * 998), b'"%s"' % (b"x" * 999)
         assert await said(conditions, "true", fits, big, b"1") == [YES, UNANSWERED, YES]
         assert conditions.restarts == 0
@@ -139,7 +139,7 @@ async def test_a_worker_that_somebody_kills_between_batches_is_replaced_without_
 
 
 async def test_a_worker_that_crashes_in_the_middle_costs_one_answer() -> None:
-    async with Conditions(Limits(time_ms=5_000)) as conditions:
+    async with Conditions(JqLimits(time_ms=5_000)) as conditions:
         asked = asyncio.create_task(
             said(conditions, "if . == 2 then [range(1e12)] else true end", *b"1 2 3".split())
         )
@@ -153,7 +153,7 @@ async def test_a_worker_that_crashes_in_the_middle_costs_one_answer() -> None:
 async def test_a_worker_that_only_waits_is_ended_by_the_clock(
     conditions: Conditions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Limits, "clock_s", 0.5)
+    monkeypatch.setattr(JqLimits, "clock_s", 0.5)
     assert await said(conditions, "true", b"1") == [YES]
     worker = conditions._jq._process
     assert worker is not None
@@ -162,7 +162,7 @@ async def test_a_worker_that_only_waits_is_ended_by_the_clock(
 
 
 async def test_a_cancelled_question_leaves_nothing_out_of_step(conditions: Conditions) -> None:
-    async with Conditions(Limits(time_ms=60_000)) as patient:
+    async with Conditions(JqLimits(time_ms=60_000)) as patient:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await said(patient, ENDLESS, b"1")
@@ -213,9 +213,9 @@ async def test_without_jq_there_is_an_error_and_not_an_answer(
 
 # -- programs that break their bounds again and again ------------------------------------------------------
 async def test_a_program_that_fails_again_and_again_is_switched_off_and_its_neighbours_are_not() -> None:
-    told: list[Event] = []
+    told: list[ServiceEvent] = []
     good = JqCondition(program=". > 0")
-    async with Conditions(Limits(time_ms=100), told.append) as conditions:
+    async with Conditions(JqLimits(time_ms=100), told.append) as conditions:
         bad = JqCondition(program=ENDLESS)
         answers = await conditions.answer([Question(b"1", (good, bad)) for _ in range(100)])
         assert answers == [{good: YES, bad: UNANSWERED}] * 100
@@ -232,9 +232,9 @@ async def test_it_is_tried_once_after_a_pause_and_the_rest_of_the_batch_follows_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(switch, "PAUSE_S", 0.3)
-    told: list[Event] = []
+    told: list[ServiceEvent] = []
     program = "if . == 0 then [range(1e12)] else true end"
-    async with Conditions(Limits(time_ms=100), told.append) as conditions:
+    async with Conditions(JqLimits(time_ms=100), told.append) as conditions:
         assert await said(conditions, program, *[b"0"] * 10) == [UNANSWERED] * 10
         assert await said(conditions, program, b"1") == [UNANSWERED], "it is off, whatever the body"
         await asyncio.sleep(0.4)
@@ -246,9 +246,9 @@ async def test_it_is_tried_once_after_a_pause_and_the_rest_of_the_batch_follows_
 
 
 async def test_a_failure_among_many_that_work_switches_nothing_off() -> None:
-    told: list[Event] = []
+    told: list[ServiceEvent] = []
     program = "if . == 0 then [range(1e12)] else true end"
-    async with Conditions(Limits(time_ms=100), told.append) as conditions:
+    async with Conditions(JqLimits(time_ms=100), told.append) as conditions:
         bodies = [b"0" if n % 20 == 0 else b"1" for n in range(200)]
         answers = await said(conditions, program, *bodies)
         assert answers == [UNANSWERED if body == b"0" else YES for body in bodies]

@@ -14,7 +14,7 @@ from deadletter.config.files import read
 from deadletter.config.secrets import shown
 from deadletter.config.settings import Mode, Settings
 from deadletter.config.sources import CONFIG_VARIABLE
-from deadletter.config.tables.keys import Key, keys, variables
+from deadletter.config.tables.keys import ConfigKey, keys, variables
 from deadletter.config.tables.schema import json_schema
 from deadletter.core.deciding.backoff import compile_schedule
 
@@ -23,7 +23,7 @@ PAGE = DOCS / "configuration.md"
 EXAMPLE = DOCS / "examples" / "deadletter.toml"
 
 
-def documented_as(key: Key) -> str:
+def documented_as(key: ConfigKey) -> str:
     """A back-off is described once, wherever it may stand; so are the errors of a policy."""
     if "backoff" in key.path:
         return f"backoff.{key.path[-1]}"

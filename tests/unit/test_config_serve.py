@@ -285,7 +285,7 @@ def test_the_schema_knows_them() -> None:
     defs = json_schema()["$defs"]
     assert defs["Serve"]["properties"]["listen"]["pattern"] == LISTEN_PATTERN
     assert defs["Serve"]["properties"]["prefetch"]["maximum"] == 65_535
-    assert defs["Guards"]["properties"]["breaker"]["$ref"] == "#/$defs/Breaker"
+    assert defs["Guards"]["properties"]["breaker"]["$ref"] == "#/$defs/BreakerTable"
     layout = defs["WatchTable"]["properties"]["layout"]["anyOf"][0]
     assert layout["enum"] == ["return", "levels", "sweep"]
     assert defs["WatchTable"]["properties"]["delays"]["anyOf"][0]["maxItems"] == 20

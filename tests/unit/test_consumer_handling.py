@@ -24,9 +24,9 @@ from deadletter.consumer.outcomes import (
     park,
 )
 from deadletter.core.letter import names
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.errors import StoreUnreachable, UsageError
 
@@ -35,7 +35,7 @@ RULES = Rules(retries=3, backoff=fixed(1), on={KeyError: park})
 
 def message(body: bytes = b"{}", id_: str | None = None) -> Message:
     raw = Raw(encode(View(message_id=id_)), body)
-    return Message(Letter(source="q", message=raw, came_by=Address(b"", b"q"), redelivered=False), 0)
+    return Message(Letter(source="q", message=raw, came_by=ExchangeKey(b"", b"q"), redelivered=False), 0)
 
 
 async def test_parameters_by_annotation_in_any_order() -> None:

@@ -26,13 +26,13 @@ from deadletter.consumer.outcomes import (
     park,
     retry,
 )
-from deadletter.consumer.queues.layout_routes import Past, Paths, Way
+from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past
 from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.letter import field_table, names
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.errors import UsageError
 from deadletter.move.verdict import Send
@@ -281,8 +281,8 @@ def test_text_that_no_header_can_hold_is_made_visible() -> None:
     assert told[names.ERROR_MESSAGE] == "file \\udcff"
     field_table.encode(told)
     past = Past.unread()
-    for way in (Way.RETURN, Way.LADDER, Way.LOOP, Way.NATIVE):
-        route = Paths(way, "q").aside(past, told, cause="c", why=str(error))
+    for way in (ConsumerLayout.RETURN, ConsumerLayout.LADDER, ConsumerLayout.LOOP, ConsumerLayout.NATIVE):
+        route = LayoutRoutes(way, "q").aside(past, told, cause="c", why=str(error))
         assert isinstance(route, Send)
         field_table.encode(route.headers)
 
@@ -290,7 +290,7 @@ def test_text_that_no_header_can_hold_is_made_visible() -> None:
 # -- the message ---------------------------------------------------------------------------------------------
 def message(headers: dict[str, Value] | None = None, **view: Any) -> Message:
     raw = Raw(encode(View(headers=headers, **view)), b"body")
-    letter = Letter(source="orders", message=raw, came_by=Address(b"ex", b"key"), redelivered=False)
+    letter = Letter(source="orders", message=raw, came_by=ExchangeKey(b"ex", b"key"), redelivered=False)
     return Message(letter, 2)
 
 

@@ -6,14 +6,21 @@ import pytest
 
 from deadletter.consumer.backoffs import compiled, fixed, linear
 from deadletter.consumer.queues.extra_rungs import delay_of
-from deadletter.consumer.queues.layout_routes import Past, Paths, Reject, Way, extra_rung_name, rounded_ms
+from deadletter.consumer.queues.layout_routes import (
+    ConsumerLayout,
+    LayoutRoutes,
+    Past,
+    Reject,
+    extra_rung_name,
+    rounded_ms,
+)
 from deadletter.consumer.queues.suspicion import ALONE, FINE, Anew, Deadly, Suspicion, suspicion
 from deadletter.consumer.statistics import delays_of, parked_in
 from deadletter.core.letter import names
-from deadletter.core.letter.envelope import Address, Deaths, Leg
+from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.move.receipts import Receipts
 from deadletter.move.verdict import Send, Wrap
@@ -25,12 +32,12 @@ SECOND = Past(attempt=1, counted=0, deliveries=0, exchange="ex", routing_key="ke
 
 def letter(headers: dict[str, Value] | None = None, *, redelivered: bool = False) -> Letter:
     raw = Raw(encode(View(headers=headers)), b"")
-    return Letter(source="q", message=raw, came_by=Address(b"ex", b"key"), redelivered=redelivered)
+    return Letter(source="q", message=raw, came_by=ExchangeKey(b"ex", b"key"), redelivered=redelivered)
 
 
 # -- again ---------------------------------------------------------------------------------------------------
 def test_again_in_return() -> None:
-    paths = Paths(Way.RETURN, "q")
+    paths = LayoutRoutes(ConsumerLayout.RETURN, "q")
     route = paths.again(SECOND, SCHEDULE, 1234, {"why": "x"})
     assert isinstance(route, Send)
     assert (route.exchange, route.routing_key, route.leg) == ("", "deadletter.delay.1234", Leg.WAIT)
@@ -46,7 +53,7 @@ def test_again_in_return() -> None:
 
 
 def test_again_on_a_ladder() -> None:
-    paths = Paths(Way.LADDER, "q")
+    paths = LayoutRoutes(ConsumerLayout.LADDER, "q")
     route = paths.again(SECOND, SCHEDULE, 10_000, {})
     assert isinstance(route, Send)
     assert (route.exchange, route.routing_key) == ("q__retry_exchange", "q__retry.2")
@@ -61,7 +68,7 @@ def test_again_on_a_ladder() -> None:
 
 def test_again_beyond_the_rungs_of_a_ladder() -> None:
     past = Past(attempt=5, counted=0, deliveries=0, exchange="", routing_key="q", first_failed_at_ms=None)
-    route = Paths(Way.LADDER, "q").again(past, SCHEDULE, 60_000, {})
+    route = LayoutRoutes(ConsumerLayout.LADDER, "q").again(past, SCHEDULE, 60_000, {})
     assert isinstance(route, Send)
     assert route.routing_key == "q__retry.3"  # never a rung that is not there
 
@@ -69,59 +76,66 @@ def test_again_beyond_the_rungs_of_a_ladder() -> None:
 def test_a_ladder_with_jitter_waits_as_its_rung_does() -> None:
     schedule = compiled(fixed(10, jitter=0.2), 2)
     low, middle, _ = schedule.choices_ms(0)
-    paths = Paths(Way.LADDER, "q")
+    paths = LayoutRoutes(ConsumerLayout.LADDER, "q")
     route = paths.again(FRESH, schedule, low, {})
     assert isinstance(route, Send)
     assert route.routing_key == "q__retry.1"
     assert paths.delay_ms(FRESH, schedule, low) == middle
 
 
-@pytest.mark.parametrize(("way", "requeue"), [(Way.LOOP, False), (Way.NATIVE, True), (Way.EXTERNAL, False)])
-def test_again_is_the_brokers_work(way: Way, requeue: bool) -> None:
-    assert Paths(way, "q").again(FRESH, SCHEDULE, 5, {}) == Reject(requeue=requeue)
+@pytest.mark.parametrize(
+    ("way", "requeue"),
+    [(ConsumerLayout.LOOP, False), (ConsumerLayout.NATIVE, True), (ConsumerLayout.EXTERNAL, False)],
+)
+def test_again_is_the_brokers_work(way: ConsumerLayout, requeue: bool) -> None:
+    assert LayoutRoutes(way, "q").again(FRESH, SCHEDULE, 5, {}) == Reject(requeue=requeue)
 
 
 def test_what_the_broker_waits_is_told_as_it_is() -> None:
     one = compiled(fixed(2), 3)
-    assert Paths(Way.LOOP, "q").delay_ms(SECOND, one, 99) == 2000
-    assert Paths(Way.NATIVE, "q").delay_ms(SECOND, compiled(linear(1), 3), 99) == 2000
-    assert Paths(Way.EXTERNAL, "q").delay_ms(SECOND, one, 99) is None
+    assert LayoutRoutes(ConsumerLayout.LOOP, "q").delay_ms(SECOND, one, 99) == 2000
+    assert LayoutRoutes(ConsumerLayout.NATIVE, "q").delay_ms(SECOND, compiled(linear(1), 3), 99) == 2000
+    assert LayoutRoutes(ConsumerLayout.EXTERNAL, "q").delay_ms(SECOND, one, 99) is None
 
 
 # -- aside ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("way", "exchange", "key"),
     [
-        (Way.RETURN, "", "deadletter.parked"),
-        (Way.LADDER, "", "q__dlq"),
-        (Way.LOOP, "q.dlq", "key"),
-        (Way.NATIVE, "", "q.dlq"),
+        (ConsumerLayout.RETURN, "", "deadletter.parked"),
+        (ConsumerLayout.LADDER, "", "q__dlq"),
+        (ConsumerLayout.LOOP, "q.dlq", "key"),
+        (ConsumerLayout.NATIVE, "", "q.dlq"),
     ],
 )
-def test_aside(way: Way, exchange: str, key: str) -> None:
-    route = Paths(way, "q").aside(SECOND, {"d": 1}, cause="c", why="w" * 1000)
+def test_aside(way: ConsumerLayout, exchange: str, key: str) -> None:
+    route = LayoutRoutes(way, "q").aside(SECOND, {"d": 1}, cause="c", why="w" * 1000)
     assert isinstance(route, Send)
     assert (route.exchange, route.routing_key, route.deaths) == (exchange, key, Deaths.KEEP)
     assert route.headers[names.ATTEMPT] == 1  # it was not sent back
     assert route.headers[names.CAUSE] == "c"
     assert route.headers[names.WHY] == "w" * 500
     assert route.headers["d"] == 1
-    wrapped = Paths(way, "q").wrapped(cause="c", why="w", at_ms=1)
+    wrapped = LayoutRoutes(way, "q").wrapped(cause="c", why="w", at_ms=1)
     assert isinstance(wrapped, Wrap)
     assert wrapped.exchange == exchange
     assert parked_in(way, "q") == (exchange or route.routing_key)
 
 
 def test_aside_in_external_is_the_applications_own_way() -> None:
-    assert Paths(Way.EXTERNAL, "q").aside(FRESH, {}, cause="c", why="w") == Reject(requeue=False)
-    assert Paths(Way.EXTERNAL, "q").wrapped(cause="c", why="w", at_ms=1) == Reject(requeue=False)
-    assert parked_in(Way.EXTERNAL, "q") is None
+    assert LayoutRoutes(ConsumerLayout.EXTERNAL, "q").aside(FRESH, {}, cause="c", why="w") == Reject(
+        requeue=False
+    )
+    assert LayoutRoutes(ConsumerLayout.EXTERNAL, "q").wrapped(cause="c", why="w", at_ms=1) == Reject(
+        requeue=False
+    )
+    assert parked_in(ConsumerLayout.EXTERNAL, "q") is None
 
 
 # -- the past ------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("way", list(Way))
-def test_a_message_that_comes_for_the_first_time(way: Way) -> None:
-    assert Paths(way, "q").past(letter()) == FRESH
+@pytest.mark.parametrize("way", list(ConsumerLayout))
+def test_a_message_that_comes_for_the_first_time(way: ConsumerLayout) -> None:
+    assert LayoutRoutes(way, "q").past(letter()) == FRESH
 
 
 def test_headers_of_ours_count_only_for_their_own_queue() -> None:
@@ -133,11 +147,11 @@ def test_headers_of_ours_count_only_for_their_own_queue() -> None:
         names.ERROR_FIRST_AT: 77,
         names.DELIVERIES: 1,
     }
-    found = Paths(Way.LADDER, "q").past(letter(mine))
+    found = LayoutRoutes(ConsumerLayout.LADDER, "q").past(letter(mine))
     assert found == Past(
         attempt=2, counted=0, deliveries=1, exchange="first", routing_key="k1", first_failed_at_ms=77
     )
-    copied = Paths(Way.LADDER, "q").past(letter({**mine, names.ORIGIN_QUEUE: "another"}))
+    copied = LayoutRoutes(ConsumerLayout.LADDER, "q").past(letter({**mine, names.ORIGIN_QUEUE: "another"}))
     assert copied == FRESH
 
 
@@ -150,13 +164,13 @@ def test_attempts_as_each_layout_counts_them() -> None:
         "routing-keys": [],
     }
     expired: dict[str, Value] = {**death, "queue": "q.retry", "reason": "expired"}
-    assert Paths(Way.LOOP, "q").past(letter({"x-death": [expired, death]})).attempt == 3
-    assert Paths(Way.LADDER, "q").past(letter({"x-death": [expired, death]})).attempt == 0
+    assert LayoutRoutes(ConsumerLayout.LOOP, "q").past(letter({"x-death": [expired, death]})).attempt == 3
+    assert LayoutRoutes(ConsumerLayout.LADDER, "q").past(letter({"x-death": [expired, death]})).attempt == 0
     counted = letter({"x-delivery-count": 2}, redelivered=True)
-    assert Paths(Way.NATIVE, "q").past(counted).attempt == 2
-    assert Paths(Way.LADDER, "q").past(counted).counted == 2
+    assert LayoutRoutes(ConsumerLayout.NATIVE, "q").past(counted).attempt == 2
+    assert LayoutRoutes(ConsumerLayout.LADDER, "q").past(counted).counted == 2
     # a count that came along with a publish says nothing
-    assert Paths(Way.NATIVE, "q").past(letter({"x-delivery-count": 2})).attempt == 0
+    assert LayoutRoutes(ConsumerLayout.NATIVE, "q").past(letter({"x-delivery-count": 2})).attempt == 0
 
 
 def looped(rejected: int, count: int, noted: int | None = None) -> Past:
@@ -166,7 +180,7 @@ def looped(rejected: int, count: int, noted: int | None = None) -> Past:
         headers["x-delivery-count"] = count
     if noted is not None:
         headers |= {names.ORIGIN_QUEUE: "q", names.ATTEMPT: noted}
-    return Paths(Way.LOOP, "q").past(letter(headers, redelivered=count > 0))
+    return LayoutRoutes(ConsumerLayout.LOOP, "q").past(letter(headers, redelivered=count > 0))
 
 
 def test_a_rejection_in_a_loop_is_no_death() -> None:
@@ -187,11 +201,11 @@ def test_attempts_go_on_after_it_was_put_back_anew() -> None:
 
 
 def test_anew_says_what_it_cost() -> None:
-    send = Paths(Way.LADDER, "q").anew(SECOND, 2)
+    send = LayoutRoutes(ConsumerLayout.LADDER, "q").anew(SECOND, 2)
     assert (send.exchange, send.routing_key, send.deaths) == ("", "q", Deaths.SET_ASIDE)
     assert send.headers[names.DELIVERIES] == 2
     assert send.headers[names.ATTEMPT] == 1
-    assert Paths(Way.LOOP, "q").anew(SECOND, 2).deaths is Deaths.KEEP
+    assert LayoutRoutes(ConsumerLayout.LOOP, "q").anew(SECOND, 2).deaths is Deaths.KEEP
 
 
 # -- delays of one's own -------------------------------------------------------------------------------------
@@ -222,17 +236,17 @@ def test_extra_rungs_by_name() -> None:
 
 def test_where_letters_wait() -> None:
     more = [SCHEDULE, compiled(fixed(45), 3)]
-    assert delays_of(Way.LADDER, "q", SCHEDULE, more) == {
+    assert delays_of(ConsumerLayout.LADDER, "q", SCHEDULE, more) == {
         "q__retry.1": 1000,
         "q__retry.2": 10_000,
         "q__retry.3": 60_000,
         "q__retry.45000ms": 45_000,
     }
-    assert delays_of(Way.RETURN, "q", SCHEDULE, more) == {
+    assert delays_of(ConsumerLayout.RETURN, "q", SCHEDULE, more) == {
         f"deadletter.delay.{ms}": ms for ms in (1000, 10_000, 45_000, 60_000)
     }
-    assert delays_of(Way.LOOP, "q", compiled(fixed(2), 3), []) == {"q.retry": 2000}
-    assert delays_of(Way.NATIVE, "q", SCHEDULE, more) == {}
+    assert delays_of(ConsumerLayout.LOOP, "q", compiled(fixed(2), 3), []) == {"q.retry": 2000}
+    assert delays_of(ConsumerLayout.NATIVE, "q", SCHEDULE, more) == {}
 
 
 def test_what_is_rejected_in_a_row_need_not_be_remembered() -> None:
@@ -300,7 +314,7 @@ def test_being_given_back_makes_a_suspect_at_most() -> None:
 
 def test_a_message_without_any_header_can_come_back_too() -> None:
     raw = Raw(encode(View()), b"")
-    back = Letter(source="q", message=raw, came_by=Address(b"", b"q"), redelivered=True)
-    assert Paths(Way.LADDER, "q").past(back).came_back
-    first = Letter(source="q", message=raw, came_by=Address(b"", b"q"), redelivered=False)
-    assert not Paths(Way.LADDER, "q").past(first).came_back
+    back = Letter(source="q", message=raw, came_by=ExchangeKey(b"", b"q"), redelivered=True)
+    assert LayoutRoutes(ConsumerLayout.LADDER, "q").past(back).came_back
+    first = Letter(source="q", message=raw, came_by=ExchangeKey(b"", b"q"), redelivered=False)
+    assert not LayoutRoutes(ConsumerLayout.LADDER, "q").past(first).came_back

@@ -16,15 +16,17 @@ from deadletter.consumer.events import Audience, Event, Fate, Handled, Lost, Pau
 from deadletter.consumer.idempotency import MemoryIds
 from deadletter.consumer.log_events import log_events
 from deadletter.consumer.outcomes import park
-from deadletter.consumer.queues.health_wait import Gate
+from deadletter.consumer.queues.health_wait import HealthWait
 from deadletter.consumer.queues.queue_options import HELD_MINUTES
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message as Raw
+from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.errors import UsageError
 
-LETTER = Letter(source="q", message=Raw(encode(View()), b"x"), came_by=Address(b"", b"q"), redelivered=False)
+LETTER = Letter(
+    source="q", message=Raw(encode(View()), b"x"), came_by=ExchangeKey(b"", b"q"), redelivered=False
+)
 
 
 # -- the gate ------------------------------------------------------------------------------------------------
@@ -40,7 +42,7 @@ async def test_a_gate_opens_when_the_check_says_yes_and_pauses_grow() -> None:
             raise answer
         return bool(answer)
 
-    await Gate("q", (check,), emit, pause_s=0.001).opened()
+    await HealthWait("q", (check,), emit, pause_s=0.001).opened()
     assert answers == []
     paused = [event for event in heard if isinstance(event, Paused)]
     assert [event.seconds for event in paused] == [0.001, 0.002, 0.004]
@@ -57,12 +59,12 @@ async def test_a_gate_closes_when_any_check_says_no() -> None:
     async def no_later() -> bool:
         return second.pop(0)
 
-    await asyncio.wait_for(Gate("q", (yes, no_later), Audience(), every_s=0.001).closed(), 5)
+    await asyncio.wait_for(HealthWait("q", (yes, no_later), Audience(), every_s=0.001).closed(), 5)
     assert second == []
 
 
 async def test_without_checks_a_gate_is_open_for_ever() -> None:
-    gate = Gate("q", (), Audience())
+    gate = HealthWait("q", (), Audience())
     await gate.opened()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(gate.closed(), 0.05)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deadletter.broker.definitions_file import read_definitions
-from deadletter.core.topology.vhost import Kind
+from deadletter.core.topology.vhost import DestinationKind
 from deadletter.errors import UsageError
 
 
@@ -52,7 +52,10 @@ def test_every_vhost_is_read(tmp_path: Path) -> None:
     orders = found["/"].queues["orders"]
     assert (orders.type, orders.max_length, orders.policy, orders.operator_policy) == ("quorum", 4, "p", "op")
     assert "x-queue-type" not in orders.arguments
-    assert {binding.to for binding in found["/"].bindings} == {Kind.QUEUE, Kind.EXCHANGE}
+    assert {binding.to for binding in found["/"].bindings} == {
+        DestinationKind.QUEUE,
+        DestinationKind.EXCHANGE,
+    }
     assert not found["other"].queues["mail"].durable
     assert found["/"].version == "3.10.8"
     assert found["/"].permissions is None

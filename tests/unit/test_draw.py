@@ -13,8 +13,8 @@ from deadletter.core.topology.definitions import read_definitions
 from deadletter.core.topology.definitions_export import definitions
 from deadletter.core.topology.drift import compare
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology, topology
-from deadletter.drawing.graph import NODES_MAX, Line, Shape, graph
+from deadletter.core.topology.vhost import Binding, DestinationKind, Exchange, Queue, Topology, topology
+from deadletter.drawing.graph import NODES_MAX, DrawnLine, DrawnShape, graph
 from deadletter.drawing.layering import layered
 from deadletter.drawing.mermaid import mermaid
 from deadletter.drawing.svg import _places, svg
@@ -48,29 +48,29 @@ RETRY = topology(
         Binding(source="shop", destination="orders", routing_key="order.#"),
         Binding(source="dlx", destination="retry", routing_key="a"),
         Binding(source="dlx", destination="retry", routing_key="b"),
-        Binding(source="shop", destination="dlx", to=Kind.EXCHANGE, routing_key="x"),
+        Binding(source="shop", destination="dlx", to=DestinationKind.EXCHANGE, routing_key="x"),
     ],
 )
 
 
-def arrows(shape: Topology) -> set[tuple[str, str, Line, str]]:
+def arrows(shape: Topology) -> set[tuple[str, str, DrawnLine, str]]:
     return {(arrow.source, arrow.target, arrow.line, arrow.label) for arrow in graph(shape).arrows}
 
 
 def test_what_a_picture_shows() -> None:
     assert arrows(RETRY) == {
-        ("exchange shop", "queue orders", Line.BINDING, "order.#"),
-        ("exchange dlx", "queue retry", Line.BINDING, "a, b"),
-        ("exchange shop", "exchange dlx", Line.BINDING, "x"),
-        ("queue orders", "exchange dlx", Line.DEATH, ""),
-        ("queue retry", "exchange shop", Line.DEATH, "after 5 s"),
-        ("queue delay.1000", "queue due", Line.DEATH, "after 1 s"),
-        ("queue delay.5000", "queue due", Line.DEATH, "after 5 s"),
-        ("queue delay.600000", "queue due", Line.DEATH, "after 10 min"),
-        ("exchange shop", "exchange lost", Line.ALTERNATE, "unroutable"),
+        ("exchange shop", "queue orders", DrawnLine.BINDING, "order.#"),
+        ("exchange dlx", "queue retry", DrawnLine.BINDING, "a, b"),
+        ("exchange shop", "exchange dlx", DrawnLine.BINDING, "x"),
+        ("queue orders", "exchange dlx", DrawnLine.DEATH, ""),
+        ("queue retry", "exchange shop", DrawnLine.DEATH, "after 5 s"),
+        ("queue delay.1000", "queue due", DrawnLine.DEATH, "after 1 s"),
+        ("queue delay.5000", "queue due", DrawnLine.DEATH, "after 5 s"),
+        ("queue delay.600000", "queue due", DrawnLine.DEATH, "after 10 min"),
+        ("exchange shop", "exchange lost", DrawnLine.ALTERNATE, "unroutable"),
     }
     nodes = {node.id: node for node in graph(RETRY).nodes}
-    assert nodes["exchange lost"].shape is Shape.HOLE
+    assert nodes["exchange lost"].shape is DrawnShape.HOLE
     assert nodes["queue due"].lines == ("classic", "max 1,000, reject-publish")
     assert "exchange amq.topic" not in nodes
     assert "exchange spare" in nodes
@@ -86,13 +86,13 @@ def test_what_a_policy_sets_is_drawn_like_an_argument() -> None:
             )
         ],
     )
-    assert arrows(shape) == {("queue q", "exchange dlx", Line.DEATH, "after 1 min")}
+    assert arrows(shape) == {("queue q", "exchange dlx", DrawnLine.DEATH, "after 1 min")}
 
 
 def test_many_keys_are_one_arrow() -> None:
     bindings = [Binding(source="e", destination="q", routing_key=f"k{number}") for number in range(9)]
     shape = topology(exchanges=[Exchange(name="e")], queues=[Queue(name="q")], bindings=bindings)
-    assert arrows(shape) == {("exchange e", "queue q", Line.BINDING, "k0, k1, k2 and 6 more")}
+    assert arrows(shape) == {("exchange e", "queue q", DrawnLine.BINDING, "k0, k1, k2 and 6 more")}
 
 
 def test_around_a_queue() -> None:
@@ -110,7 +110,10 @@ def test_too_much_for_one_picture() -> None:
 
 def test_a_plan_s_own_queue_is_no_hole() -> None:
     shape = topology(exchanges=[Exchange(name="e")], bindings=[Binding(source="e", destination="theirs")])
-    assert [node.shape for node in graph(shape, planned=True).nodes] == [Shape.EXCHANGE, Shape.GIVEN]
+    assert [node.shape for node in graph(shape, planned=True).nodes] == [
+        DrawnShape.EXCHANGE,
+        DrawnShape.GIVEN,
+    ]
 
 
 # -- svg --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from deadletter.core.topology.drift import (
     words,
 )
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology, topology
+from deadletter.core.topology.vhost import Binding, DestinationKind, Exchange, Queue, Topology, topology
 
 OURS = BrokerPolicy(
     name="deadletter",
@@ -82,7 +82,7 @@ def test_predeclared_exchanges_and_default_bindings_are_never_missing() -> None:
     "binding",
     [
         Binding(source="dlx", destination="deadletter.due", routing_key="b"),
-        Binding(source="dlx", destination="deadletter.due", routing_key="a", to=Kind.EXCHANGE),
+        Binding(source="dlx", destination="deadletter.due", routing_key="a", to=DestinationKind.EXCHANGE),
         Binding(source="dlx", destination="deadletter.due", routing_key="a", arguments={"x-match": "all"}),
     ],
 )

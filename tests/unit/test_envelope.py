@@ -14,39 +14,39 @@ from tests import amqp_oracle as oracle
 from tests.amqp_oracle import Field
 
 from deadletter.core.letter import envelope, field_table, message
-from deadletter.core.letter.envelope import MAX_DEATHS_BYTES, Address, Deaths, Route
+from deadletter.core.letter.envelope import MAX_DEATHS_BYTES, Deaths, EnvelopeRoute, ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.errors import MessageError, UsageError
 
-CAME_BY: Final = Address(b"orders", b"order.created")
-QUEUE: Final = Address(b"", b"target")
-EXCHANGE: Final = Address(b"deadletter.return.orders", b"key")
+CAME_BY: Final = ExchangeKey(b"orders", b"order.created")
+QUEUE: Final = ExchangeKey(b"", b"target")
+EXCHANGE: Final = ExchangeKey(b"deadletter.return.orders", b"key")
 NO_HEADERS: Final[Mapping[str, Value]] = {}
 AN_ID: Final = b"0123456789abcdef0123456789abcdef"
 
 
 def route(
-    target: Address = QUEUE,
+    target: ExchangeKey = QUEUE,
     deaths: Deaths = Deaths.SET_ASIDE,
     add: Mapping[str, Value] = NO_HEADERS,
     *,
     source: str = "dlq",
     user: str = "guest",
-) -> Route:
-    return Route(run="run", source=source, user=user, target=target, deaths=deaths, add=add)
+) -> EnvelopeRoute:
+    return EnvelopeRoute(run="run", source=source, user=user, target=target, deaths=deaths, add=add)
 
 
 def moved(
     properties: bytes,
-    by: Route | None = None,
+    by: EnvelopeRoute | None = None,
     *,
     body: bytes = b"body",
-    came_by: Address = CAME_BY,
+    came_by: ExchangeKey = CAME_BY,
     number: int = 7,
 ) -> bytes:
-    return (by or route()).properties(Message(properties, body), came_by=came_by, number=number)
+    return (by or route()).properties(RawMessage(properties, body), came_by=came_by, number=number)
 
 
 def entries(properties: bytes) -> list[tuple[bytes, bytes]]:
@@ -90,7 +90,7 @@ def test_a_bare_letter_gets_our_headers_and_is_persistent_and_nothing_else() -> 
     out = moved(oracle.properties())
     found = headers(out)
     assert found.pop("deadletter-id") == envelope.letter_id(
-        Message(oracle.properties(), b"body"), source="dlq"
+        RawMessage(oracle.properties(), b"body"), source="dlq"
     )
     assert found == {
         "deadletter-source": "dlq",
@@ -110,7 +110,7 @@ def test_delivery_mode_is_persistent_whatever_it_was(mode: int | None, deaths: D
 
 @pytest.mark.parametrize("target", [QUEUE, EXCHANGE])
 @pytest.mark.parametrize("deaths", Deaths)
-def test_every_other_property_stays_as_it_came(target: Address, deaths: Deaths) -> None:
+def test_every_other_property_stays_as_it_came(target: ExchangeKey, deaths: Deaths) -> None:
     odd = b"\xff\xfe odd"
     kept = oracle.table_bytes(
         [(b"a", oracle.float32(0.1)), (odd, oracle.text(odd)), (b"\0", oracle.uint16(9))]
@@ -160,14 +160,14 @@ def test_the_source_may_have_any_name() -> None:
 
 
 def test_how_it_came_is_kept_as_bytes_even_when_it_is_no_text() -> None:
-    out = dict(entries(moved(oracle.properties(), came_by=Address(b"\xff", b"\xfe" * 255))))
+    out = dict(entries(moved(oracle.properties(), came_by=ExchangeKey(b"\xff", b"\xfe" * 255))))
     assert out[b"deadletter-source-exchange"] == b"S\0\0\0\x01\xff"
     assert out[b"deadletter-source-routing-key"] == b"S\0\0\0\xff" + b"\xfe" * 255
 
 
 def test_how_it_first_came_is_what_the_first_move_wrote() -> None:
     first = moved(oracle.properties())
-    second = moved(first, route(source="parked"), came_by=Address(b"", b"parked"), number=8)
+    second = moved(first, route(source="parked"), came_by=ExchangeKey(b"", b"parked"), number=8)
     found = headers(second)
     assert found["deadletter-source-exchange"] == "orders"
     assert found["deadletter-source-routing-key"] == "order.created"
@@ -237,7 +237,7 @@ def test_the_order_of_headers_is_not_part_of_the_id() -> None:
 
 # -- the id -------------------------------------------------------------------------------------------------
 def identity(properties: bytes, *, body: bytes = b"body", source: str = "dlq") -> str:
-    found = envelope.letter_id(Message(properties, body), source=source)
+    found = envelope.letter_id(RawMessage(properties, body), source=source)
     sent = headers(moved(properties, route(source=source), body=body))["deadletter-id"]
     parked = headers(moved(properties, route(EXCHANGE, Deaths.KEEP, source=source), body=body, number=99))
     assert found == sent == parked["deadletter-id"], "every way to ask must give the same id"
@@ -273,13 +273,13 @@ def test_the_id_of_one_that_circles_is_the_same_after_its_deaths() -> None:
     )
 
     def circling(properties: bytes, body: bytes = b"body") -> str:
-        by = Route(
+        by = EnvelopeRoute(
             run="run", source="orders", user="guest", target=EXCHANGE, deaths=Deaths.KEEP, circling=True
         )
         sent = headers(moved(properties, by, body=body))["deadletter-id"]
         found = Letter(
             source="orders",
-            message=Message(properties, body),
+            message=RawMessage(properties, body),
             came_by=CAME_BY,
             redelivered=False,
             circling=True,
@@ -402,7 +402,7 @@ def died(*deaths: Field) -> bytes:
 
 
 @pytest.mark.parametrize("target", [QUEUE, EXCHANGE])
-def test_deaths_stay_on_towards_a_parking_place(target: Address) -> None:
+def test_deaths_stay_on_towards_a_parking_place(target: ExchangeKey) -> None:
     before = died(death(b"orders"))
     out = moved(before, route(target, Deaths.KEEP))
     assert entries(out)[:8] == entries(before)
@@ -410,7 +410,7 @@ def test_deaths_stay_on_towards_a_parking_place(target: Address) -> None:
 
 
 @pytest.mark.parametrize("target", [QUEUE, EXCHANGE])
-def test_deaths_are_set_aside_towards_a_queue_that_may_let_it_die_again(target: Address) -> None:
+def test_deaths_are_set_aside_towards_a_queue_that_may_let_it_die_again(target: ExchangeKey) -> None:
     deaths = [death(b"orders"), death(b"earlier")]
     out = moved(died(*deaths), route(target, Deaths.SET_ASIDE))
     assert dict(entries(out))[b"deadletter-deaths"] == oracle.array(deaths).wire
@@ -495,7 +495,7 @@ def with_raw_headers(properties: bytes, more: bytes) -> bytes:
 # -- delivery counts ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("target", [QUEUE, EXCHANGE])
 @pytest.mark.parametrize("deaths", Deaths)
-def test_delivery_counts_come_off_every_publish(target: Address, deaths: Deaths) -> None:
+def test_delivery_counts_come_off_every_publish(target: ExchangeKey, deaths: Deaths) -> None:
     before = counted((b"mine", oracle.int8(1)), count=19)
     assert set(names(moved(before, route(target, deaths)))) == OURS | {b"mine"}
 
@@ -535,7 +535,7 @@ def test_names_are_told_apart_by_case_as_the_broker_does() -> None:
 @pytest.mark.parametrize("target", [QUEUE, EXCHANGE])
 @pytest.mark.parametrize("deaths", Deaths)
 @pytest.mark.parametrize("value", [b"60000", b"", b"\xff no number", b"9" * 255])
-def test_expiration_is_always_set_aside(target: Address, deaths: Deaths, value: bytes) -> None:
+def test_expiration_is_always_set_aside(target: ExchangeKey, deaths: Deaths, value: bytes) -> None:
     before = oracle.properties(priority=3, reply_to=b"r", expiration=value, message_id=b"m")
     out = moved(before, route(target, deaths))
     assert dict(entries(out))[b"deadletter-expiration"] == oracle.text(value).wire
@@ -677,8 +677,8 @@ def test_a_move_header_of_another_run_is_replaced() -> None:
 def test_a_letter_shows_what_is_asked_for() -> None:
     letter = Letter(
         source="dlq",
-        message=Message(counted((b"a", oracle.int8(1)), count=2), b"\x00body"),
-        came_by=Address(b"\xff", "größe".encode()),
+        message=RawMessage(counted((b"a", oracle.int8(1)), count=2), b"\x00body"),
+        came_by=ExchangeKey(b"\xff", "größe".encode()),
         redelivered=True,
     )
     assert letter.id == identity(letter.message.properties, body=b"\x00body")
@@ -692,13 +692,13 @@ def test_a_letter_shows_what_is_asked_for() -> None:
 
 def test_a_letter_without_headers_has_none() -> None:
     letter = Letter(
-        source="dlq", message=Message(oracle.properties(), b""), came_by=CAME_BY, redelivered=False
+        source="dlq", message=RawMessage(oracle.properties(), b""), came_by=CAME_BY, redelivered=False
     )
     assert letter.headers == {}
 
 
 def test_a_damaged_letter_can_be_held_and_raises_only_when_asked() -> None:
-    letter = Letter(source="dlq", message=Message(b"", b""), came_by=CAME_BY, redelivered=False)
+    letter = Letter(source="dlq", message=RawMessage(b"", b""), came_by=CAME_BY, redelivered=False)
     assert letter.routing_key == "order.created"
     with pytest.raises(MessageError):
         _ = letter.headers

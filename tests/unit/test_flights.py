@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from deadletter.move.flights import Flights, Outcome
+from deadletter.move.flights import Flights, Landing
 
-SAFE, UNROUTABLE, REFUSED = Outcome.SAFE, Outcome.UNROUTABLE, Outcome.REFUSED
+SAFE, UNROUTABLE, REFUSED = Landing.SAFE, Landing.UNROUTABLE, Landing.REFUSED
 
 
 def flights(count: int) -> Flights[str]:

@@ -14,9 +14,15 @@ from deadletter.core.guards.health import OriginState
 from deadletter.service.guarding import gates as module
 from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.guarding.gates import BUDGET, FORGET_S, Gates
-from deadletter.service.protocols import Dead
-from deadletter.service.telling.instance_news import Item, What
-from deadletter.service.telling.service_events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
+from deadletter.service.protocols import DiedAgain
+from deadletter.service.telling.instance_news import NewsItem, What
+from deadletter.service.telling.service_events import (
+    BudgetSeen,
+    GateChanged,
+    GateState,
+    GrowthFound,
+    ServiceEvent,
+)
 
 CLOSED: Final = OriginState(exists=True, consumers=0, ready=0)
 OPEN: Final = OriginState(exists=True, consumers=1, ready=0)
@@ -39,8 +45,8 @@ class Clock:
 class Guarded:
     def __init__(self, settings: GuardSettings = CALM, policies: Policies = NONE) -> None:
         self.clock = Clock()
-        self.events: list[Event] = []
-        self.news: list[Item] = []
+        self.events: list[ServiceEvent] = []
+        self.news: list[NewsItem] = []
         self.gates = Gates(settings, policies, self.events.append, clock=self.clock)
         self.gates.on_news = self.news.append
 
@@ -71,7 +77,7 @@ class Guarded:
         attempt: int = 1,
         released_s: float | None = 0.0,
     ) -> None:
-        dead = Dead(
+        dead = DiedAgain(
             dlq=f"{origin}.dlq",
             origin=origin,
             group=group,
@@ -458,8 +464,8 @@ def test_a_breaker_that_closes_is_told_and_what_was_heard_is_not_told_again() ->
     assert other.gates.passes("orders", "E", "p") == "orders"
     other.gates.tick()
     assert not other.news
-    other.gates.hear(Item(what=What.OPENED, origin="orders"))
-    other.gates.hear(Item(what=What.OPENED, origin="orders", group="E"))
+    other.gates.hear(NewsItem(what=What.OPENED, origin="orders"))
+    other.gates.hear(NewsItem(what=What.OPENED, origin="orders", group="E"))
     other.clock.pass_(30)
     assert other.gates.passes("orders", "E", "p") is None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from deadletter.core.guards.breaker import Breaker, BreakerTerms
-from deadletter.core.guards.copies_alarm import Growth
+from deadletter.core.guards.copies_alarm import CopiesAlarm
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp, strictest
-from deadletter.core.guards.full_origin import Refusals
+from deadletter.core.guards.full_origin import FullOrigin
 from deadletter.core.guards.gate import Gate, GateNotice, GateState
 from deadletter.core.guards.health import OriginState, health
 from deadletter.errors import UsageError
@@ -102,7 +102,7 @@ def test_a_full_drop_head_queue_would_throw_another_message_away() -> None:
 
 
 def test_a_full_origin_is_tried_with_one_letter_after_growing_pauses() -> None:
-    refusals, now, pauses = Refusals(), 0.0, []
+    refusals, now, pauses = FullOrigin(), 0.0, []
     refusals.refused(now)
     for _ in range(7):
         refusals.refused(now + 0.1)  # others that were on their way
@@ -119,7 +119,7 @@ def test_a_full_origin_is_tried_with_one_letter_after_growing_pauses() -> None:
 
 
 def test_an_origin_with_room_again_gets_letters_faster_and_faster() -> None:
-    refusals = Refusals()
+    refusals = FullOrigin()
     refusals.refused(0.0)
     refusals.accepted(0.5)  # one that was on its way
     assert isinstance(refusals.flow(0.9), Hold)
@@ -132,7 +132,7 @@ def test_an_origin_with_room_again_gets_letters_faster_and_faster() -> None:
 
 
 def test_who_came_too_fast_comes_half_as_fast_next_time() -> None:
-    refusals = Refusals()
+    refusals = FullOrigin()
     refusals.refused(0.0)
     refusals.flow(1.0)
     refusals.probe_sent(1.0)
@@ -150,7 +150,7 @@ def test_who_came_too_fast_comes_half_as_fast_next_time() -> None:
 
 
 def test_a_probe_without_an_answer_is_tried_again() -> None:
-    refusals = Refusals()
+    refusals = FullOrigin()
     refusals.refused(0.0)
     refusals.flow(1.0)
     refusals.probe_sent(1.0)
@@ -159,7 +159,7 @@ def test_a_probe_without_an_answer_is_tried_again() -> None:
 
 
 def test_where_nothing_waits_a_full_origin_is_forgotten() -> None:
-    refusals = Refusals()
+    refusals = FullOrigin()
     refusals.refused(0.0)
     refusals.flow(1.0)
     assert isinstance(refusals.flow(31.0), Ramp)
@@ -169,7 +169,7 @@ def test_where_nothing_waits_a_full_origin_is_forgotten() -> None:
 
 
 def came(
-    growth: Growth,
+    growth: CopiesAlarm,
     attempt: int,
     count: int,
     *,
@@ -181,20 +181,20 @@ def came(
     return [number for number in told if number is not None]
 
 
-def went(growth: Growth, attempt: int, count: int) -> None:
+def went(growth: CopiesAlarm, attempt: int, count: int) -> None:
     for _ in range(count):
         growth.went("a", attempt, origin="orders")
 
 
 def test_more_copies_than_allowed_are_told() -> None:
-    growth = Growth(4)
+    growth = CopiesAlarm(4)
     went(growth, 1, 1)
     assert came(growth, 1, 4) == []
     assert came(growth, 1, 2) == [5, 6]
 
 
 def test_each_attempt_and_each_origin_counts_for_itself() -> None:
-    growth = Growth(1)
+    growth = CopiesAlarm(1)
     for attempt in range(5):
         for origin in ("orders", "mails"):
             assert came(growth, attempt, 1, origin=origin) == []
@@ -202,28 +202,28 @@ def test_each_attempt_and_each_origin_counts_for_itself() -> None:
 
 def test_a_letter_that_was_given_back_and_is_taken_again_is_no_copy() -> None:
     """In each pass once: a sweep that leaves it, a connection that is lost."""
-    growth = Growth(1)
+    growth = CopiesAlarm(1)
     for number in range(100):
         assert came(growth, 1, 1, seen_in=number) == []
     assert came(growth, 1, 1, seen_in=99) == [2]
 
 
 def test_one_letter_in_two_queues_or_passes_died_once() -> None:
-    growth = Growth(4)
+    growth = CopiesAlarm(4)
     passes = [1, 2, 3, 3, 2, 2, 1, 1]
     new = [growth.came("a", 1, origin="orders", seen_in=number).new for number in passes]
     assert new == [True, False, False, True, False, True, False, False]
 
 
 def test_equal_letters_are_not_copies() -> None:
-    growth = Growth(4)
+    growth = CopiesAlarm(4)
     for attempt in range(1, 10):
         went(growth, attempt, 100)
         assert came(growth, attempt, 100) == []
 
 
 def test_doubling_is_found_although_it_began_with_two_and_each_was_sent_home() -> None:
-    growth, alarms = Growth(4), []
+    growth, alarms = CopiesAlarm(4), []
     for attempt in range(1, 7):
         went(growth, attempt, 2**attempt)
         alarms += [attempt] if came(growth, attempt, 2 ** (attempt + 1)) else []
@@ -231,7 +231,7 @@ def test_doubling_is_found_although_it_began_with_two_and_each_was_sent_home() -
 
 
 def test_what_is_remembered_is_bounded_and_what_was_just_seen_is_in_it() -> None:
-    growth = Growth(1, remember=100)
+    growth = CopiesAlarm(1, remember=100)
     for number in range(10_000):
         growth.went(str(number), 1, origin="orders")
         assert came(growth, 1, 1, letter_id=str(number)) == []
@@ -245,7 +245,7 @@ def test_what_is_remembered_is_bounded_and_what_was_just_seen_is_in_it() -> None
 @pytest.mark.parametrize(("copies", "remember"), [(0, 10), (4, 0)])
 def test_an_alarm_that_cannot_be_is_refused(copies: int, remember: int) -> None:
     with pytest.raises(UsageError, match="growth alarm"):
-        Growth(copies, remember)
+        CopiesAlarm(copies, remember)
 
 
 # -- the gate ---------------------------------------------------------------------------------------------

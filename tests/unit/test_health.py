@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
-from deadletter.service.telling.service_events import Event, LifeChanged, QueueGone, Recovered, Stage, Trouble
-from deadletter.service.telling.service_health import SILENT_S, Condition, Health
+from deadletter.service.telling.service_events import (
+    LifeChanged,
+    QueueGone,
+    Recovered,
+    ServiceEvent,
+    Stage,
+    Trouble,
+)
+from deadletter.service.telling.service_health import SILENT_S, Condition, ServiceHealth
 
 READY = LifeChanged(stage=Stage.READY)
 BROKER_AWAY = Trouble(what="broker", why="nobody answers at rabbit:5672")
 
 
-def ready(*events: Event) -> Condition:
-    health = Health(lambda: 0.0)
+def ready(*events: ServiceEvent) -> Condition:
+    health = ServiceHealth(lambda: 0.0)
     for event in events:
         health(event)
     return health.ready()
@@ -56,7 +63,7 @@ def test_troubles_are_bounded_but_the_broker_is_always_among_them() -> None:
 
 def test_it_lives_while_the_loop_turns() -> None:
     now = 0.0
-    health = Health(lambda: now)
+    health = ServiceHealth(lambda: now)
     health(BROKER_AWAY)
     now = SILENT_S
     assert health.live().ok, "a broker that is away is no reason to be restarted"
@@ -68,7 +75,7 @@ def test_it_lives_while_the_loop_turns() -> None:
 
 async def test_its_own_beat_keeps_it_alive() -> None:
     now = 0.0
-    health = Health(lambda: now)
+    health = ServiceHealth(lambda: now)
     now = SILENT_S + 1
     assert not health.live().ok
     beating = asyncio.create_task(health.run())

@@ -8,7 +8,7 @@ import pytest
 
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
 from deadletter.service.guarding.allowance import Allowance
-from deadletter.service.guarding.kept import Kept, Shut, Soon, Step, Take, in_words, next_step
+from deadletter.service.guarding.kept import Kept, KeptStep, Shut, Soon, Take, in_words, next_step
 
 OPEN = Allowance(count=None)
 SHUT = Allowance(count=0, wait_s=1.0)
@@ -33,7 +33,7 @@ def gates(**said: Allowance) -> Callable[[str], Allowance]:
         (Allowance(count=50, rate_per_s=64.0), Take(count=10, rate_per_s=64.0)),
     ],
 )
-def test_of_one_gate_as_many_go_as_it_lets_through(said: Allowance, step: Step) -> None:
+def test_of_one_gate_as_many_go_as_it_lets_through(said: Allowance, step: KeptStep) -> None:
     assert next_step(Kept(by={"a": 10}), gates(a=said)) == step
 
 
@@ -48,7 +48,7 @@ def test_of_one_gate_as_many_go_as_it_lets_through(said: Allowance, step: Step) 
         ({"a": RAMP, "b": OPEN}, Take(count=37)),
     ],
 )
-def test_of_several_all_are_looked_at_once_one_is_open(said: Mapping[str, Allowance], step: Step) -> None:
+def test_of_several_all_are_looked_at_once_one_is_open(said: Mapping[str, Allowance], step: KeptStep) -> None:
     assert next_step(Kept(by={"a": 10, "b": 20}, others=7), gates(**said)) == step
 
 

@@ -19,7 +19,7 @@ from deadletter.core.deciding.backoff import (
     compile_schedule,
 )
 from deadletter.core.layouts import LAYOUTS, correction_text, corrections, ladder, levels, naming, plan
-from deadletter.core.layouts.native import Growth, growth
+from deadletter.core.layouts.native import NativeGrowth, growth
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.plan import Plan
@@ -265,21 +265,21 @@ def test_without_retries_there_are_no_delays() -> None:
 @pytest.mark.parametrize(
     ("backoff", "retries", "expected"),
     [
-        (Linear(step_ms=400, cap_ms=1_500), 6, Growth(400, 1_500)),
-        (Linear(step_ms=400), 1, Growth(400, 400)),
-        (Fixed(delays_ms=(500,)), 9, Growth(500, 500)),
-        (Fixed(delays_ms=(1_000, 2_000, 3_000)), 3, Growth(1_000, 3_000)),
+        (Linear(step_ms=400, cap_ms=1_500), 6, NativeGrowth(400, 1_500)),
+        (Linear(step_ms=400), 1, NativeGrowth(400, 400)),
+        (Fixed(delays_ms=(500,)), 9, NativeGrowth(500, 500)),
+        (Fixed(delays_ms=(1_000, 2_000, 3_000)), 3, NativeGrowth(1_000, 3_000)),
         (Fixed(delays_ms=(3_000, 1_000)), 2, None),
         (Linear(step_ms=400, first_ms=1_000), 3, None),
         (Linear(step_ms=1_000, jitter=0.1), 3, None),
         (Linear(step_ms=1, jitter=0.3), 4, None),  # too small for jitter at first, and not at the end
         (Linear(step_ms=1_000), 30, None),  # thinned out: no longer a line
         (Exponential(first_ms=1_000), 3, None),
-        (Exponential(first_ms=1_000), 2, Growth(1_000, 2_000)),
+        (Exponential(first_ms=1_000), 2, NativeGrowth(1_000, 2_000)),
     ],
 )
 def test_what_the_broker_can_compute_by_itself(
-    backoff: Fixed | Linear | Exponential, retries: int, expected: Growth | None
+    backoff: Fixed | Linear | Exponential, retries: int, expected: NativeGrowth | None
 ) -> None:
     assert growth(compile_schedule(backoff, retries)) == expected
 

@@ -14,15 +14,15 @@ from tests import amqp_oracle as oracle
 from tests.amqp_oracle import Field
 
 from deadletter.core.letter import envelope, field_table, message, names
-from deadletter.core.letter.envelope import Address, Deaths, Leg, Route
+from deadletter.core.letter.envelope import Deaths, EnvelopeRoute, ExchangeKey, Leg
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.errors import UsageError
 
-CAME_BY: Final = Address(b"shop", b"order.created")
-LEVEL: Final = Address(b"", b"deadletter.delay.1000")
-EXCHANGE: Final = Address(b"deadletter.return.orders", b"order.created")
-BY_NAME: Final = Address(b"", b"orders")
+CAME_BY: Final = ExchangeKey(b"shop", b"order.created")
+LEVEL: Final = ExchangeKey(b"", b"deadletter.delay.1000")
+EXCHANGE: Final = ExchangeKey(b"deadletter.return.orders", b"order.created")
+BY_NAME: Final = ExchangeKey(b"", b"orders")
 AN_ID: Final = b"0123456789abcdef0123456789abcdef"
 NOTHING: Final[Mapping[str, Value]] = {}
 CC: Final = oracle.array([oracle.text(b"audit"), oracle.text(b"billing")])
@@ -42,23 +42,23 @@ COPIED: Final = (
 
 def sent(
     properties: bytes,
-    target: Address = LEVEL,
+    target: ExchangeKey = LEVEL,
     *,
     leg: Leg = Leg.WAIT,
     deaths: Deaths = Deaths.SET_ASIDE,
     anew: bool = False,
     add: Mapping[str, Value] = NOTHING,
     more: bytes = b"",
-    came_by: Address = CAME_BY,
+    came_by: ExchangeKey = CAME_BY,
 ) -> bytes:
-    route = Route(
+    route = EnvelopeRoute(
         run="run", source="dlq", user="guest", target=target, deaths=deaths, leg=leg, anew=anew, add=add
     )
-    return route.properties(Message(properties, b"body"), came_by=came_by, number=7, more=more)
+    return route.properties(RawMessage(properties, b"body"), came_by=came_by, number=7, more=more)
 
 
-def home(properties: bytes, target: Address = EXCHANGE) -> bytes:
-    return sent(properties, target, leg=Leg.HOME, deaths=Deaths.FORGET, came_by=Address(b"", b"due"))
+def home(properties: bytes, target: ExchangeKey = EXCHANGE) -> bytes:
+    return sent(properties, target, leg=Leg.HOME, deaths=Deaths.FORGET, came_by=ExchangeKey(b"", b"due"))
 
 
 def entries(properties: bytes) -> list[tuple[bytes, bytes]]:
@@ -114,7 +114,7 @@ def test_a_letter_without_a_priority_gets_none() -> None:
 
 def test_held_on_the_way_home_it_still_has_its_priority_in_the_end() -> None:
     waiting = sent(oracle.properties(priority=4))
-    held = sent(died_in_our_level(waiting), Address(b"", b"deadletter.held.orders"), deaths=Deaths.FORGET)
+    held = sent(died_in_our_level(waiting), ExchangeKey(b"", b"deadletter.held.orders"), deaths=Deaths.FORGET)
     assert message.view(held).priority is None
     assert message.view(home(held)).priority == 4
 
@@ -155,7 +155,7 @@ def test_cc_does_not_come_back_through_the_default_exchange() -> None:
 
 
 @pytest.mark.parametrize("target", [EXCHANGE, BY_NAME])
-def test_bcc_stays_aside_on_every_way(target: Address) -> None:
+def test_bcc_stays_aside_on_every_way(target: ExchangeKey) -> None:
     back = dict(entries(home(sent(with_headers((b"BCC", CC))), target)))
     assert b"BCC" not in back
     assert back[b"deadletter-bcc"] == CC.wire
@@ -211,7 +211,7 @@ def test_the_id_of_a_new_letter_is_the_same_each_time_it_is_taken() -> None:
     counted = with_headers(*COPIED, (b"x-delivery-count", oracle.int64(3)))
     ids = {headers(sent(one, anew=True))["deadletter-id"] for one in (copied, copied, counted)}
     assert len(ids) == 1
-    assert ids != {envelope.letter_id(Message(copied, b"body"), source="dlq")}
+    assert ids != {envelope.letter_id(RawMessage(copied, b"body"), source="dlq")}
 
 
 # -- headers of one letter alone -----------------------------------------------------------------------------

@@ -24,13 +24,13 @@ from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
-    Event,
     Fate,
     FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
     GrowthFound,
+    HousekeepingDone,
     Hub,
     Kind,
     Late,
@@ -40,9 +40,9 @@ from deadletter.service.telling.service_events import (
     QueueGone,
     QueueSeen,
     Recovered,
+    ServiceEvent,
     Stage,
     SweepEnded,
-    Tidied,
     Trouble,
 )
 
@@ -58,7 +58,7 @@ def logs(stream: io.StringIO, *, format: Format = "json", level: Level = "debug"
         made.close()
 
 
-def said(*events: Event, level: Level = "debug") -> list[dict[str, Any]]:
+def said(*events: ServiceEvent, level: Level = "debug") -> list[dict[str, Any]]:
     stream = io.StringIO()
     with logs(stream, level=level) as made:
         for event in events:
@@ -66,7 +66,7 @@ def said(*events: Event, level: Level = "debug") -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().split("\n")[:-1]]
 
 
-def texts(*events: Event) -> str:
+def texts(*events: ServiceEvent) -> str:
     stream = io.StringIO()
     with logs(stream, format="text") as made:
         for event in events:
@@ -78,7 +78,7 @@ def fate(kind: Kind = Kind.DELAYED, *, source: str = "x.dlq", origin: str = "x",
     return Fate(kind=kind, source=source, origin=origin, policy="p", reason="rejected", cause=cause)
 
 
-ONE_OF_EACH: list[tuple[Event, str | None]] = [
+ONE_OF_EACH: list[tuple[ServiceEvent, str | None]] = [
     (Decided(letter_id="1", fate=fate(), why="first try"), "debug"),
     (Late(seconds=(1.0,)), None),
     (QueueSeen(queue="q", watched=True, depth=1, consumers=0), None),
@@ -87,7 +87,7 @@ ONE_OF_EACH: list[tuple[Event, str | None]] = [
     (GateChanged(gate="g", origin="x", state=GateState.CLOSED, guard="depth", why="full"), "warning"),
     (GateChanged(gate="g", origin="x", state=GateState.OPEN, guard="depth", why="room"), "info"),
     (LeaseChanged(name="l", held=True), "info"),
-    (Tidied(delays=3, ways=1), "info"),
+    (HousekeepingDone(delays=3, ways=1), "info"),
     (SweepEnded(dlq="q", seen=2, moved=2, left=0, failed=0, seconds=0.1, why="timer"), "info"),
     (SweepEnded(dlq="q", seen=2, moved=1, left=0, failed=1, seconds=0.1, why="timer"), "warning"),
     (GrowthFound(origin="x", letter_id="1", copies=9, why="fanout"), "error"),
@@ -103,12 +103,12 @@ ONE_OF_EACH: list[tuple[Event, str | None]] = [
 
 
 @pytest.mark.parametrize(("event", "level"), ONE_OF_EACH, ids=lambda v: type(v).__name__)
-def test_each_fact_has_one_line_of_its_level(event: Event, level: str | None) -> None:
+def test_each_fact_has_one_line_of_its_level(event: ServiceEvent, level: str | None) -> None:
     assert [line["level"] for line in said(event)] == ([] if level is None else [level])
 
 
 def test_every_kind_of_fact_is_tried_above() -> None:
-    assert {type(event) for event, _ in ONE_OF_EACH} == set(Event.__args__)
+    assert {type(event) for event, _ in ONE_OF_EACH} == set(ServiceEvent.__args__)
 
 
 def test_a_line_says_when_who_and_where() -> None:
@@ -227,7 +227,7 @@ NASTY = 'a\nb\r\x1b[31mc\x85d\u2028e\u202ef"g\\h\ud800\x00=i'
         LifeChanged(stage=Stage.READY, why=NASTY),
     ],
 )
-def test_no_name_breaks_a_line(event: Event) -> None:
+def test_no_name_breaks_a_line(event: ServiceEvent) -> None:
     stream = io.StringIO()
     with logs(stream) as made:
         made.listener(event)
@@ -257,7 +257,7 @@ def test_a_value_without_end_is_cut() -> None:
 )
 def test_no_line_holds_a_password(text: str) -> None:
     assert "hunter2" not in safe(text)
-    events: list[Event] = [
+    events: list[ServiceEvent] = [
         Trouble(what="broker", why=text),
         Recovered(what="store", why=text),
         LifeChanged(stage=Stage.READY, why=text),
@@ -310,7 +310,7 @@ def test_a_broken_listener_is_said_once_and_the_others_hear() -> None:
     with logs(stream) as made:
         hub = Hub(on_broken=made.broken)
 
-        def broken(_event: Event) -> None:
+        def broken(_event: ServiceEvent) -> None:
             raise RuntimeError("no")
 
         hub.listen(broken)

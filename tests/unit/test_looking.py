@@ -12,7 +12,7 @@ from deadletter.core.letter.look_cost import (
     deliveries_by_default,
     deliveries_of,
 )
-from deadletter.move.refused_letters import PAUSE_MAX_S, PAUSE_S, Refusals
+from deadletter.move.refused_letters import PAUSE_MAX_S, PAUSE_S, RefusedLetters
 
 
 @pytest.mark.parametrize("version", ["4.0.5", "4.3.6", "", "5.1", "unknown"])
@@ -68,7 +68,7 @@ def test_the_advice_survives_a_shell() -> None:
 
 
 def test_what_was_refused_is_tried_again_later_and_later() -> None:
-    refusals, now = Refusals(), 0.0
+    refusals, now = RefusedLetters(), 0.0
     pauses: list[float] = []
     for _ in range(12):
         refusals.add("a", "no right", now)

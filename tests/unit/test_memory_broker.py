@@ -18,10 +18,10 @@ from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.publisher import publish_all
-from deadletter.broker.session import Connected, Event, Link, Persistence, Waiting, supervise
+from deadletter.broker.session import Connected, Link, Persistence, SessionEvent, Waiting, supervise
 from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message, View, encode, view
+from deadletter.core.letter.message import RawMessage, View, encode, view
 from deadletter.errors import (
     ClosedByBroker,
     ConnectionForced,
@@ -33,7 +33,7 @@ from deadletter.errors import (
     WireError,
 )
 from deadletter.move.courier import Bounds, Courier, Ended, Judging, Letter, Send, Terms
-from deadletter.service.queue_loop import Line
+from deadletter.service.queue_loop import QueueLoop
 from deadletter.service.telling.service_events import Recovered, Trouble
 from deadletter.testing.memory import (
     MemoryBroker,
@@ -56,7 +56,7 @@ async def channel_of(broker: MemoryBroker) -> Channel:
 
 async def put(channel: Channel, queue: str, *bodies: bytes) -> None:
     outcome = await publish_all(
-        channel, "", queue, [Message(encode(View(delivery_mode=2)), b) for b in bodies]
+        channel, "", queue, [RawMessage(encode(View(delivery_mode=2)), b) for b in bodies]
     )
     assert outcome.confirmed == len(bodies)
 
@@ -161,7 +161,7 @@ async def test_a_courier_survives_cut_lines_and_loses_nothing() -> None:
         for queue in ("source", "target"):
             await channel.declare_queue(queue, arguments={"x-queue-type": "quorum", "x-delivery-limit": -1})
         await put(channel, "source", *[b"%d" % n for n in range(1_200)])
-        events: list[Event] = []
+        events: list[SessionEvent] = []
         looked = 0
 
         def decide(_letter: Letter) -> Send:
@@ -197,7 +197,7 @@ async def test_a_line_of_the_service_runs_for_a_virtual_day() -> None:
             await channel.declare_queue(queue, arguments={"x-queue-type": "quorum"})
         told: list[object] = []
         judging = Judging(decide=lambda _letter: Send(routing_key="out"))
-        line = Line("dlq", judging, prefetch=10, emit=told.append, dice=lambda: 0.5)
+        line = QueueLoop("dlq", judging, prefetch=10, emit=told.append, dice=lambda: 0.5)
         running = asyncio.create_task(
             supervise(
                 [broker.address],
@@ -269,7 +269,7 @@ async def test_a_queue_that_refuses() -> None:
     channel = await channel_of(broker)
     await channel.declare_queue("q")
     broker.refuse_publishes("q")
-    outcome = await publish_all(channel, "", "q", [Message(EMPTY, b"1")])
+    outcome = await publish_all(channel, "", "q", [RawMessage(EMPTY, b"1")])
     assert (outcome.confirmed, outcome.refused) == (0, 1)
     broker.refuse_publishes("q", refuse=False)
     await put(channel, "q", b"2")
@@ -289,7 +289,7 @@ async def test_a_stopped_broker_cannot_be_reached_until_it_is_started() -> None:
         with pytest.raises(Unreachable):
             await broker.connect()
         asyncio.get_running_loop().call_later(30, broker.start)
-        seen: list[Event] = []
+        seen: list[SessionEvent] = []
 
         async def work(link: Link) -> int:
             connection = await link.connection("consume")

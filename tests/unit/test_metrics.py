@@ -12,7 +12,6 @@ from deadletter.service.telling import service_metrics as module
 from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
-    Event,
     Fate,
     FindingNamed,
     GateChanged,
@@ -26,6 +25,7 @@ from deadletter.service.telling.service_events import (
     QueueGone,
     QueueSeen,
     Recovered,
+    ServiceEvent,
     Stage,
     SweepEnded,
     Trouble,
@@ -50,7 +50,7 @@ def told(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
     return found
 
 
-def heard(*events: Event) -> dict[tuple[str, tuple[str, ...]], float]:
+def heard(*events: ServiceEvent) -> dict[tuple[str, tuple[str, ...]], float]:
     metrics = Metrics()
     for event in events:
         metrics(event)
@@ -61,7 +61,7 @@ def fate(kind: Kind = Kind.DELAYED, *, source: str = "x.dlq", delay_ms: int | No
     return Fate(kind=kind, source=source, origin="x", policy="p", reason="rejected", delay_ms=delay_ms)
 
 
-def everything() -> list[Event]:
+def everything() -> list[ServiceEvent]:
     return [
         Confirmed(fates={fate(delay_ms=5000): 3, fate(Kind.PARKED): 1}),
         Late(seconds=(0.004, 0.2)),

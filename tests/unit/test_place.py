@@ -9,7 +9,7 @@ from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.origin import Claimed, Copied, Fresh, Origin, Returned, Unproven
 from deadletter.core.deciding.place import Place
 from deadletter.core.topology.descent import Descent
-from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology, topology
+from deadletter.core.topology.vhost import Binding, DestinationKind, Exchange, Queue, Topology, topology
 
 
 def queue(name: str, dlx: str | None = None, key: str | None = None) -> Queue:
@@ -17,7 +17,9 @@ def queue(name: str, dlx: str | None = None, key: str | None = None) -> Queue:
     return Queue(name=name, arguments={k: v for k, v in arguments.items() if v is not None})
 
 
-def bound(source: str, destination: str, key: str = "", to: Kind = Kind.QUEUE) -> Binding:
+def bound(
+    source: str, destination: str, key: str = "", to: DestinationKind = DestinationKind.QUEUE
+) -> Binding:
     return Binding(source=source, destination=destination, routing_key=key, to=to)
 
 
@@ -48,7 +50,7 @@ SHOP: Topology = topology(
         bound("dlx", "order.dlq", "order.#"),
         bound("dlx", "order.dlq", "orders"),
         bound("dlx", "bill.dlq", "bill.*"),
-        bound("plain", "behind", "late", Kind.EXCHANGE),
+        bound("plain", "behind", "late", DestinationKind.EXCHANGE),
         bound("behind", "order.dlq"),
         bound("other", "order.dlq"),
     ],

@@ -16,16 +16,16 @@ from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, PARKED, held_name
 from deadletter.core.letter import field_table, names
-from deadletter.core.letter.envelope import Address, Deaths, Leg
+from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.move.verdict import Later, Leave, Send, Setback, Stamped, Verdict, Wrap
 from deadletter.service.guarding import release
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.release import Releaser
-from deadletter.service.intake.addressing import Shape
-from deadletter.service.telling.service_events import Event, Fate, Kind
+from deadletter.service.intake.addressing import ServedLayout
+from deadletter.service.telling.service_events import Fate, Kind, ServiceEvent
 
 CARRIED: Final[dict[str, Value]] = {
     names.ID: "0123456789abcdef0123456789abcdef",
@@ -81,9 +81,13 @@ class Bench:
     """A releaser with everything around it."""
 
     def __init__(
-        self, *, waiting: bool = False, shape: Shape = Shape.RETURN, policies: Policies | None = None
+        self,
+        *,
+        waiting: bool = False,
+        shape: ServedLayout = ServedLayout.RETURN,
+        policies: Policies | None = None,
     ) -> None:
-        self.events: list[Event] = []
+        self.events: list[ServiceEvent] = []
         self.now_s = 0.0
         guards = GuardSettings(breaker=BreakerTerms(enabled=False))
         self.gates = Gates(guards, policies or Policies(), self.events.append, clock=lambda: self.now_s)
@@ -103,8 +107,8 @@ def due(headers: Mapping[str, Value] = CARRIED) -> Letter:
 
 
 def _letter(properties: bytes) -> Letter:
-    came_by = Address(b"", DUE.encode())
-    return Letter(source=DUE, message=Message(properties, b"{}"), came_by=came_by, redelivered=False)
+    came_by = ExchangeKey(b"", DUE.encode())
+    return Letter(source=DUE, message=RawMessage(properties, b"{}"), came_by=came_by, redelivered=False)
 
 
 def without(*missing: str) -> dict[str, Value]:
@@ -187,13 +191,13 @@ async def test_a_way_that_is_not_known_is_looked_for_and_one_that_is_not_there_p
 
 
 @pytest.mark.parametrize("odd", [None, 5, "", b"\xff"])
-@pytest.mark.parametrize("shape", [Shape.RETURN, Shape.LEVELS])
+@pytest.mark.parametrize("shape", [ServedLayout.RETURN, ServedLayout.LEVELS])
 def test_a_letter_that_does_not_say_where_it_belongs_is_parked_with_its_deaths(
-    odd: Value, shape: Shape
+    odd: Value, shape: ServedLayout
 ) -> None:
     headers = {**without(names.ORIGIN_QUEUE), **({} if odd is None else {names.ORIGIN_QUEUE: odd})}
     send, fate = parked(Bench(shape=shape).decide(due(headers)))
-    place = ("", PARKED) if shape is Shape.RETURN else ("dlq-exchange", "dlq-routing-key")
+    place = ("", PARKED) if shape is ServedLayout.RETURN else ("dlq-exchange", "dlq-routing-key")
     assert (send.exchange, send.routing_key) == place
     assert fate.cause == "origin-unknown"
     assert send.deaths is Deaths.KEEP

@@ -18,9 +18,9 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.vhost import (
     Binding,
-    Consumer,
+    DestinationKind,
     Exchange,
-    Kind,
+    LiveConsumer,
     Queue,
     QueueState,
     Topology,
@@ -62,7 +62,9 @@ def dead_to(name: str, target: str, kind: str = "classic", /, **arguments: Value
     return queue(name, kind, dead_letter_exchange="", dead_letter_routing_key=target, **arguments)
 
 
-def bind(source: str, destination: str, key: str = "", to: Kind = Kind.QUEUE) -> Binding:
+def bind(
+    source: str, destination: str, key: str = "", to: DestinationKind = DestinationKind.QUEUE
+) -> Binding:
     return Binding(source=source, destination=destination, routing_key=key, to=to)
 
 
@@ -216,7 +218,7 @@ def test_through_two_exchanges() -> None:
         queue("orders", dead_letter_exchange="dlx", dead_letter_routing_key="a"),
         Exchange(name="dlx"),
         topic("inner"),
-        bind("dlx", "inner", "a", Kind.EXCHANGE),
+        bind("dlx", "inner", "a", DestinationKind.EXCHANGE),
         queue("orders.dlq"),
     )
     assert told(shape(*parts)) == [("dead-letter-key-unbound", "error", "orders")]
@@ -600,7 +602,7 @@ def test_of_headers_no_copies_are_claimed() -> None:
 
 
 def consumed(*tags: str) -> QueueState:
-    return QueueState(consumers=tuple(Consumer(tag=tag, prefetch=1) for tag in tags))
+    return QueueState(consumers=tuple(LiveConsumer(tag=tag, prefetch=1) for tag in tags))
 
 
 def republishing(unused: Queue, worker: Queue) -> list[Part]:

@@ -17,9 +17,9 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.vhost import (
     Binding,
-    Consumer,
+    DestinationKind,
     Exchange,
-    Kind,
+    LiveConsumer,
     Permission,
     Queue,
     QueueState,
@@ -40,7 +40,7 @@ ALL: tuple[Rule, ...] = (
     *live.RULES,
 )
 IDLE = QueueState()
-WORKED = QueueState(consumers=(Consumer(tag="worker", prefetch=10, user="app"),))
+WORKED = QueueState(consumers=(LiveConsumer(tag="worker", prefetch=10, user="app"),))
 
 
 def queue(
@@ -121,7 +121,7 @@ def orders(state: QueueState | None = None) -> Queue:
     return queue("orders", dlx="", key="orders.dlq", state=state)
 
 
-def growing(per_s: float, consumers: tuple[Consumer, ...] = ()) -> QueueState:
+def growing(per_s: float, consumers: tuple[LiveConsumer, ...] = ()) -> QueueState:
     return QueueState(ready=50, messages=50, growth_per_s=per_s, consumers=consumers)
 
 
@@ -134,7 +134,7 @@ def with_dlq(state: QueueState | None = None, working: QueueState | None = None,
     )
 
 
-def consumed_by(*consumers: Consumer) -> QueueState:
+def consumed_by(*consumers: LiveConsumer) -> QueueState:
     return QueueState(consumers=consumers)
 
 
@@ -148,7 +148,7 @@ def permitted(write: str, state: QueueState | None, configure: str = "^orders") 
 
 
 def served(write: str, configure: str = r"^deadletter\.") -> Topology:
-    by_us = consumed_by(Consumer(tag="t", prefetch=100, user="dlq"))
+    by_us = consumed_by(LiveConsumer(tag="t", prefetch=100, user="dlq"))
     return topology(
         version="4.0.5",
         queues=[queue("deadletter.due", kind="quorum", state=by_us)],
@@ -603,13 +603,15 @@ SAMPLES = {
         path=(*INTO_DLQ, "consumer of user billing", "consumer of user orders"),
         broken=with_dlq(
             consumed_by(
-                Consumer(tag="a", prefetch=1, user="orders"), Consumer(tag="b", prefetch=1, user="billing")
+                LiveConsumer(tag="a", prefetch=1, user="orders"),
+                LiveConsumer(tag="b", prefetch=1, user="billing"),
             ),
             WORKED,
         ),
         clean=with_dlq(
             consumed_by(
-                Consumer(tag="a", prefetch=1, user="orders"), Consumer(tag="b", prefetch=1, user="orders")
+                LiveConsumer(tag="a", prefetch=1, user="orders"),
+                LiveConsumer(tag="b", prefetch=1, user="orders"),
             ),
             WORKED,
         ),
@@ -621,17 +623,17 @@ SAMPLES = {
         path=(*INTO_DLQ, "consumer of service billing", "consumer of service orders"),
         broken=with_dlq(
             consumed_by(
-                Consumer(tag="a", prefetch=1, connection="orders-7f9c4", user="app"),
-                Consumer(tag="b", prefetch=1, connection="billing@host-2", user="app"),
+                LiveConsumer(tag="a", prefetch=1, connection="orders-7f9c4", user="app"),
+                LiveConsumer(tag="b", prefetch=1, connection="billing@host-2", user="app"),
             ),
             WORKED,
         ),
         clean=with_dlq(
             consumed_by(
-                Consumer(tag="a", prefetch=1, connection="orders-1", user="app"),
-                Consumer(tag="b", prefetch=1, connection="orders-2", user="app"),
-                Consumer(tag="c", prefetch=1, connection="10.0.0.1:5000 -> 10.0.0.2:5672", user="app"),
-                Consumer(tag="d", prefetch=1, connection="10.0.0.3:5000 -> 10.0.0.2:5672", user="app"),
+                LiveConsumer(tag="a", prefetch=1, connection="orders-1", user="app"),
+                LiveConsumer(tag="b", prefetch=1, connection="orders-2", user="app"),
+                LiveConsumer(tag="c", prefetch=1, connection="10.0.0.1:5000 -> 10.0.0.2:5672", user="app"),
+                LiveConsumer(tag="d", prefetch=1, connection="10.0.0.3:5000 -> 10.0.0.2:5672", user="app"),
             ),
             WORKED,
         ),
@@ -648,7 +650,7 @@ SAMPLES = {
                     "orders",
                     kind="quorum",
                     state=QueueState(
-                        unacked=2000, messages=2000, consumers=(Consumer(tag="greedy", prefetch=0),)
+                        unacked=2000, messages=2000, consumers=(LiveConsumer(tag="greedy", prefetch=0),)
                     ),
                 )
             ],
@@ -661,8 +663,8 @@ SAMPLES = {
                     "orders",
                     kind="quorum",
                     state=consumed_by(
-                        Consumer(tag="modest", prefetch=100),
-                        Consumer(tag="careless", prefetch=0, ack_required=False),
+                        LiveConsumer(tag="modest", prefetch=100),
+                        LiveConsumer(tag="careless", prefetch=0, ack_required=False),
                     ),
                 )
             ],
@@ -985,7 +987,7 @@ def test_a_shape_reached_through_other_exchanges_is_followed() -> None:
         exchanges=[DEAD, Exchange(name="inner", type="fanout")],
         queues=[queue("orders", dlx="dlx", key="k"), queue("orders.dlq", message_ttl=1000)],
         bindings=[
-            Binding(source="dlx", destination="inner", to=Kind.EXCHANGE, routing_key="k"),
+            Binding(source="dlx", destination="inner", to=DestinationKind.EXCHANGE, routing_key="k"),
             Binding(source="inner", destination="orders.dlq"),
         ],
     )

@@ -19,7 +19,7 @@ from tests.amqp_server import Peer, serving
 
 from deadletter.amqp.address import Address, Tls
 from deadletter.amqp.handshake import connect
-from deadletter.broker.session import Connected, Event, Link, Persistence, Waiting, supervise
+from deadletter.broker.session import Connected, Link, Persistence, SessionEvent, Waiting, supervise
 from deadletter.errors import (
     CannotConnect,
     CertificateRefused,
@@ -309,7 +309,7 @@ async def test_something_other_than_open_ok_is_not_an_open_connection() -> None:
 
 # -- supervise ----------------------------------------------------------------------------------------------
 async def test_it_gives_up_after_its_patience() -> None:
-    events: list[Event] = []
+    events: list[SessionEvent] = []
 
     async def work(_link: Link) -> None:
         raise AssertionError("there is nobody to work with")
@@ -325,7 +325,7 @@ async def test_it_gives_up_after_its_patience() -> None:
 
 
 async def test_without_patience_it_must_be_there() -> None:
-    events: list[Event] = []
+    events: list[SessionEvent] = []
 
     async def work(_link: Link) -> None:
         raise AssertionError("there is nobody to work with")
@@ -354,7 +354,7 @@ async def test_it_takes_the_first_host_that_answers() -> None:
     async def script(peer: Peer) -> None:
         await peer.greet()
 
-    events: list[Event] = []
+    events: list[SessionEvent] = []
 
     async def work(link: Link) -> int:
         return link.address.port
@@ -378,7 +378,7 @@ async def test_work_is_run_again_when_the_link_is_lost() -> None:
         else:
             await peer.open_channel()
 
-    events: list[Event] = []
+    events: list[SessionEvent] = []
     runs = 0
 
     async def work(link: Link) -> str:
@@ -460,7 +460,7 @@ async def lost_once(runs: list[Link], link: Link) -> str:
 
 
 async def test_a_login_that_is_refused_once_it_worked_is_tried_again_with_growing_pauses() -> None:
-    broker, events, runs = Moody(4), list[Event](), list[Link]()
+    broker, events, runs = Moody(4), list[SessionEvent](), list[Link]()
     async with serving(broker.script) as port:
         said = await supervise(
             [at(port)],

@@ -26,10 +26,10 @@ from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import PARKED, level_name
 from deadletter.core.letter import field_table, names
-from deadletter.core.letter.envelope import Address, Deaths, Leg
+from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message, View, encode
+from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.topology.descent import Descent
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
@@ -37,17 +37,17 @@ from deadletter.errors import JqUnavailable
 from deadletter.move.verdict import Drop, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.intake import sorting
-from deadletter.service.intake.addressing import Shape
+from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.conditions import Conditions, Question
-from deadletter.service.intake.sorting import Intake, Sorter
-from deadletter.service.telling.service_events import Decided, Event, Fate, FindingNamed, Kind
+from deadletter.service.intake.sorting import Sorter, WatchedQueue
+from deadletter.service.telling.service_events import Decided, Fate, FindingNamed, Kind, ServiceEvent
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NOW_MS: Final = int(NOW.timestamp() * 1000)
 ID: Final = "0123456789abcdef0123456789abcdef"
 OTHER_ID: Final = "f" * 32
-CAME_BY: Final = Address(b"", b"orders.dlq")
+CAME_BY: Final = ExchangeKey(b"", b"orders.dlq")
 RETRIED: Final = Policy(name="p", retries=3, backoff=Fixed(delays_ms=(1_000, 5_000)))
 NO_BREAKER: Final = GuardSettings(breaker=BreakerTerms(enabled=False))
 
@@ -84,7 +84,7 @@ class Desk:
     def __init__(
         self,
         *policies: Policy,
-        shape: Shape = Shape.RETURN,
+        shape: ServedLayout = ServedLayout.RETURN,
         continuous: bool = True,
         dice: Callable[[], float] = lambda: 0.0,
         numbered_ms: tuple[int, ...] = (),
@@ -97,13 +97,13 @@ class Desk:
         place: Callable[[], Place | None] = lambda: None,
         look_afresh: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        self.events: list[Event] = []
+        self.events: list[ServiceEvent] = []
         self.now_s = 0.0
         rules = Policies(rules=policies, default=default or Policy(name="default", retries=0))
         self.gates = Gates(guards, rules, self.events.append, clock=lambda: self.now_s)
         self.ways = Known("orders")
         self.sorter = Sorter(
-            Intake(
+            WatchedQueue(
                 dlq="orders.dlq",
                 shape=shape,
                 policies=rules,
@@ -153,7 +153,7 @@ def letter(
 
 def raw_letter(properties: bytes, body: bytes = b"{}", *, redelivered: bool = False) -> Letter:
     return Letter(
-        source="orders.dlq", message=Message(properties, body), came_by=CAME_BY, redelivered=redelivered
+        source="orders.dlq", message=RawMessage(properties, body), came_by=CAME_BY, redelivered=redelivered
     )
 
 
@@ -555,7 +555,7 @@ def died_in_shop(attempt: int, mark: str | None = None, *, exchange: bytes = b"d
     return Letter(
         source="orders.dlq",
         message=made.message,
-        came_by=Address(exchange, b"order.new"),
+        came_by=ExchangeKey(exchange, b"order.new"),
         redelivered=True,
     )
 
@@ -608,8 +608,8 @@ def test_a_copy_says_nothing_of_its_origin_to_the_guards() -> None:
     assert not desk.gates.states()
 
 
-@pytest.mark.parametrize("shape", [Shape.RETURN, Shape.SWEEP])
-def test_the_queue_that_is_its_home_sends_it_back_with_the_mark(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [ServedLayout.RETURN, ServedLayout.SWEEP])
+def test_the_queue_that_is_its_home_sends_it_back_with_the_mark(shape: ServedLayout) -> None:
     found = fanouts("orders.dlq", "billing.dlq", watched="orders.dlq", owner="billing")
     desk = Desk(RETRIED, fanouts=lambda: found, shape=shape)
     send, _ = stamped(desk.decide(letter()))
@@ -619,11 +619,11 @@ def test_the_queue_that_is_its_home_sends_it_back_with_the_mark(shape: Shape) ->
 
 # -- what cannot be read or decided ------------------------------------------------------------------------
 @pytest.mark.parametrize("raw", [b"", b"\x20\x00", b"\x20\x00\x00\x00\x00\x09\x01aS\xff\xff\xff\xff"])
-@pytest.mark.parametrize("shape", [Shape.RETURN, Shape.LEVELS])
-def test_an_unreadable_letter_is_wrapped_and_parked(raw: bytes, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", [ServedLayout.RETURN, ServedLayout.LEVELS])
+def test_an_unreadable_letter_is_wrapped_and_parked(raw: bytes, shape: ServedLayout) -> None:
     wrapped = Desk(RETRIED, shape=shape, numbered_ms=(1_000,)).decide(raw_letter(raw))
     assert isinstance(wrapped, Wrap)
-    place = ("", PARKED) if shape is Shape.RETURN else ("dlq-exchange", "dlq-routing-key")
+    place = ("", PARKED) if shape is ServedLayout.RETURN else ("dlq-exchange", "dlq-routing-key")
     assert (wrapped.exchange, wrapped.routing_key) == place
     assert wrapped.cause == "unreadable"
     assert wrapped.at_ms == NOW_MS
@@ -697,7 +697,7 @@ async def test_letters_that_came_by_another_exchange_are_not_taken_for_each_othe
     desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
     assert fate_of(desk.decide(letter(SOUND))).kind is Kind.DELAYED
     found = letter(SOUND)
-    found.came_by = Address(b"dlx", b"orders.dlq")
+    found.came_by = ExchangeKey(b"dlx", b"orders.dlq")
     assert fate_of(await settled(desk.decide(found))).cause == "origin-unproven"
 
 
@@ -755,7 +755,7 @@ async def test_with_nobody_to_ask_the_letter_stays_where_it_is() -> None:
 
 # -- numbered levels ---------------------------------------------------------------------------------------
 def test_numbered_levels_take_the_key_of_the_letter_and_the_number_of_the_retry() -> None:
-    desk = Desk(replace(RETRIED, retries=5), shape=Shape.LEVELS, numbered_ms=(10_000, 15_000, 20_000))
+    desk = Desk(replace(RETRIED, retries=5), shape=ServedLayout.LEVELS, numbered_ms=(10_000, 15_000, 20_000))
     found = [stamped(desk.decide(returned(attempt))) for attempt in range(5)]
     assert {send.exchange for send, _ in found} == {"route-delay"}
     assert [send.routing_key for send, _ in found] == [
@@ -770,7 +770,7 @@ def test_numbered_levels_take_the_key_of_the_letter_and_the_number_of_the_retry(
 
 # -- sweeps ------------------------------------------------------------------------------------------------
 def test_a_sweep_sends_straight_home_with_the_deaths_set_aside() -> None:
-    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    desk = Desk(RETRIED, shape=ServedLayout.SWEEP, continuous=False)
     send, own = stamped(desk.decide(letter()))
     assert own == {names.RELEASED_AT: NOW_MS}
     assert (send.exchange, send.routing_key) == ("deadletter.return.orders", "order.new")
@@ -780,7 +780,7 @@ def test_a_sweep_sends_straight_home_with_the_deaths_set_aside() -> None:
 
 
 def test_a_sweep_leaves_what_a_gate_keeps() -> None:
-    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    desk = Desk(RETRIED, shape=ServedLayout.SWEEP, continuous=False)
     desk.gates.observe("orders", OriginState(exists=True, consumers=0, ready=0))
     left = desk.decide(letter())
     assert isinstance(left, Leave)
@@ -789,7 +789,7 @@ def test_a_sweep_leaves_what_a_gate_keeps() -> None:
 
 
 async def test_a_sweep_looks_for_a_way_it_does_not_know_and_parks_where_there_is_none() -> None:
-    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    desk = Desk(RETRIED, shape=ServedLayout.SWEEP, continuous=False)
     desk.ways.hidden.add("orders")
     assert fate_of(await settled(desk.decide(letter()))).kind is Kind.RELEASED
     assert desk.ways.asked == [("orders", False)]
@@ -799,7 +799,7 @@ async def test_a_sweep_looks_for_a_way_it_does_not_know_and_parks_where_there_is
 
 
 async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parked() -> None:
-    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    desk = Desk(RETRIED, shape=ServedLayout.SWEEP, continuous=False)
     first, _ = stamped(desk.decide(letter()))
     second, _ = stamped(await settled(desk.sorter.again(letter(), first, Setback.UNROUTABLE, "unroutable")))
     assert second.headers == first.headers
@@ -809,7 +809,7 @@ async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parke
 
 
 def test_a_swept_letter_that_its_origin_refuses_is_left() -> None:
-    desk = Desk(RETRIED, shape=Shape.SWEEP, continuous=False)
+    desk = Desk(RETRIED, shape=ServedLayout.SWEEP, continuous=False)
     first, _ = stamped(desk.decide(letter()))
     left = desk.sorter.again(letter(), first, Setback.REFUSED, "refused")
     assert isinstance(left, Leave)

@@ -10,7 +10,7 @@ from deadletter.config.settings import Mode, Watch
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
-from deadletter.service.survey import Limits, see
+from deadletter.service.survey import OriginLimits, see
 
 ALL: Final = Watch(dlq="*.dlq", vhost="/", mode=Mode.CONSUME)
 LATER: Final = Watch(dlq="orders.*", vhost="/", mode=Mode.MANUAL)
@@ -149,7 +149,7 @@ def test_limits_are_those_in_force() -> None:
         ),
     )
     assert see(found, [ALL]).limits == {
-        "orders": Limits(max_length=10, drops_head=True),
-        "bills": Limits(max_length=20, drops_head=False),
-        "by.policy": Limits(max_length=5, drops_head=True),
+        "orders": OriginLimits(max_length=10, drops_head=True),
+        "bills": OriginLimits(max_length=20, drops_head=False),
+        "by.policy": OriginLimits(max_length=5, drops_head=True),
     }

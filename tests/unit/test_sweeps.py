@@ -25,7 +25,7 @@ from deadletter.move.courier import Judging
 from deadletter.move.verdict import Leave
 from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.sweeps import Sweeper
-from deadletter.service.telling.service_events import Event, LeaseChanged, SweepEnded, Trouble
+from deadletter.service.telling.service_events import LeaseChanged, ServiceEvent, SweepEnded, Trouble
 
 DLQ: Final = "orders.dlq"
 HOUR_MS: Final = 3_600_000
@@ -81,7 +81,7 @@ class Clocked:
 
     def __init__(self, broker: Broker, port: int, watch: Watch) -> None:
         self.broker = broker
-        self.events: list[Event] = []
+        self.events: list[ServiceEvent] = []
         self.at: list[float] = []
         self.changed = asyncio.Event()
         self.link = Link(Address(port=port), "test")
@@ -97,7 +97,7 @@ class Clocked:
         self._port = port
         self._work: asyncio.Task[None] | None = None
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: ServiceEvent) -> None:
         self.events.append(event)
         if isinstance(event, SweepEnded):
             self.at.append(asyncio.get_running_loop().time())

@@ -15,11 +15,11 @@ from tests.amqp_server import Peer, serving, talking
 from deadletter.amqp import channel as channel_module
 from deadletter.amqp import replies
 from deadletter.amqp.address import Address
-from deadletter.amqp.channel import Channel, Delivery, Returned
+from deadletter.amqp.channel import Channel, Delivery, ReturnedMessage
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,
@@ -446,7 +446,7 @@ async def test_deliveries_may_come_with_the_answer_and_above_the_frame_size() ->
 
         await channel.consume("q", on_delivery, lambda: None)
         await soon(came)
-        assert deliveries == [Delivery(1, True, b"e", b"\xff", Message(properties, body))]
+        assert deliveries == [Delivery(1, True, b"e", b"\xff", RawMessage(properties, body))]
         assert not connection.closed.done()
 
 
@@ -464,7 +464,7 @@ async def test_get_takes_one_or_none() -> None:
     async with talking(script) as connection:
         channel = await connection.channel()
         assert await channel.get("q") is None
-        assert await channel.get("q") == Delivery(5, True, b"e", b"k", Message(b"\0\0", b""))
+        assert await channel.get("q") == Delivery(5, True, b"e", b"k", RawMessage(b"\0\0", b""))
 
 
 async def test_confirms_and_returns_come_as_calls() -> None:
@@ -485,7 +485,7 @@ async def test_confirms_and_returns_come_as_calls() -> None:
         channel = await connection.channel()
         await channel.select_confirms()
         confirms: list[tuple[int, bool, bool]] = []
-        returned: list[Returned] = []
+        returned: list[ReturnedMessage] = []
         both = asyncio.Event()
 
         def on_confirm(tag: int, multiple: bool, ok: bool) -> None:
@@ -499,7 +499,7 @@ async def test_confirms_and_returns_come_as_calls() -> None:
         assert channel.publish(publishing, b"\0\0", b"two") == 2
         await soon(both)
         assert confirms == [(1, False, True), (2, True, False)]
-        assert returned == [Returned(312, "NO_ROUTE", b"", b"q", Message(b"\0\0", b"one"))]
+        assert returned == [ReturnedMessage(312, "NO_ROUTE", b"", b"q", RawMessage(b"\0\0", b"one"))]
 
 
 async def test_flow_is_answered() -> None:
@@ -568,11 +568,11 @@ async def test_a_broker_that_stops_reading_stops_who_publishes(
 async def test_publish_all_does_not_pile_up_large_bodies() -> None:
     pulled = 0
 
-    def messages() -> Iterator[Message]:
+    def messages() -> Iterator[RawMessage]:
         nonlocal pulled
         for _ in range(64):
             pulled += 1
-            yield Message(b"\0\0", b"x" * MIB)
+            yield RawMessage(b"\0\0", b"x" * MIB)
 
     async with talking(stops_reading) as connection:
         channel = await connection.channel()
@@ -602,7 +602,7 @@ async def test_publish_all_counts_what_became_of_each() -> None:
     async with talking(script) as connection:
         channel = await connection.channel()
         outcome = await asyncio.wait_for(
-            publish_all(channel, "", "q", [Message(b"\0\0", b"x") for _ in range(4)]), 5
+            publish_all(channel, "", "q", [RawMessage(b"\0\0", b"x") for _ in range(4)]), 5
         )
         assert (outcome.confirmed, outcome.refused, len(outcome.returned)) == (2, 1, 1)
 

@@ -19,8 +19,8 @@ from deadletter.desk.http_app import create_app
 from deadletter.desk.server import host_of, serve
 from deadletter.desk.view import Status, SweepAnswer, SweepState
 from deadletter.errors import DeadletterError, UsageError
-from deadletter.service.telling.service_events import Event, LifeChanged, QueueSeen, Stage
-from deadletter.service.telling.service_health import Health
+from deadletter.service.telling.service_events import LifeChanged, QueueSeen, ServiceEvent, Stage
+from deadletter.service.telling.service_health import ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
@@ -60,12 +60,12 @@ class Office:
 class Desk:
     office: Office
     metrics: Metrics
-    health: Health
+    health: ServiceHealth
     url: str
     client: httpx.AsyncClient
     task: asyncio.Task[None] = field(repr=False)
 
-    def emit(self, *events: Event) -> None:
+    def emit(self, *events: ServiceEvent) -> None:
         for event in events:
             for listener in (self.office.board, self.metrics, self.health):
                 listener(event)
@@ -80,7 +80,7 @@ def opened() -> Opened:
 
     @asynccontextmanager
     async def open_desk(listen: str = "127.0.0.1:0", token: str | None = None) -> AsyncIterator[Desk]:
-        office, metrics, health = Office(), Metrics(), Health(lambda: 0.0)
+        office, metrics, health = Office(), Metrics(), ServiceHealth(lambda: 0.0)
         app = create_app(office, metrics, health, Access(host=host_of(listen), token=token))
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve(app, listen, on_ready=ready.set_result))

@@ -25,9 +25,9 @@ from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
 from deadletter.adapters.framework_letters import letter_of, view_from
 from deadletter.adapters.outbox import Outbox
 from deadletter.adapters.prepare import prepare
-from deadletter.adapters.rulings import Finish, Judge, Parcel, Ruling
+from deadletter.adapters.rulings import AdapterJudge, Finish, Parcel, Ruling
 from deadletter.adapters.telling import not_taken, tell, tell_stuck
-from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
+from deadletter.adapters.terms import PAUSES_S, AdapterTerms, AdapterWishes, agree
 from deadletter.consumer.events import Listener
 from deadletter.consumer.handlers.callables import name_of, refuse_generators, seen_out
 from deadletter.consumer.queues.declared_layouts import Laid
@@ -35,23 +35,23 @@ from deadletter.consumer.queues.layout_routes import Reject
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import View
 from deadletter.errors import DeadletterError, UsageError
-from deadletter.move.flights import Outcome
+from deadletter.move.flights import Landing
 
-OnMessage: TypeAlias = Callable[[AbstractIncomingMessage], Awaitable[object]]
+AioPikaCallback: TypeAlias = Callable[[AbstractIncomingMessage], Awaitable[object]]
 
 
 def retrying(
-    url: str, *, queue: str, listener: Listener | None = None, **wishes: Unpack[Wishes]
-) -> Callable[[OnMessage], Retrying]:
+    url: str, *, queue: str, listener: Listener | None = None, **wishes: Unpack[AdapterWishes]
+) -> Callable[[AioPikaCallback], AioPikaRetrying]:
     """Give the decorated coroutine retries. `queue` is the one it is consuming; `url` is for publishing."""
     terms = agree(queue, **wishes)
-    return lambda on_message: Retrying(on_message, Custodian(url, terms, listener))
+    return lambda on_message: AioPikaRetrying(on_message, Custodian(url, terms, listener))
 
 
-class Retrying:
+class AioPikaRetrying:
     """What `Queue.consume` takes."""
 
-    def __init__(self, on_message: OnMessage, custodian: Custodian) -> None:
+    def __init__(self, on_message: AioPikaCallback, custodian: Custodian) -> None:
         refuse_generators("on_message", on_message)
         self._on_message = on_message
         self._custodian = custodian
@@ -94,11 +94,11 @@ class Custodian:
     """Carries out what was ruled, on a message of aio-pika. FastStream hands out the same ones."""
 
     def __init__(
-        self, url: str, terms: Terms, listener: Listener | None, outbox: Outbox | None = None
+        self, url: str, terms: AdapterTerms, listener: Listener | None, outbox: Outbox | None = None
     ) -> None:
         self.terms = terms
         self._url = url
-        self._judge = Judge(terms)
+        self._judge = AdapterJudge(terms)
         self._outbox = outbox or Outbox(url, name=terms.teller.service)
         self._listener = listener
 
@@ -160,7 +160,7 @@ class Custodian:
             except DeadletterError as error:
                 self._stuck(f"it could not be published: {error}")
             else:
-                if outcome is Outcome.SAFE:
+                if outcome is Landing.SAFE:
                     return True
                 self._stuck(not_taken(parcel, outcome.value))
             await asyncio.sleep(pause_s)

@@ -29,7 +29,7 @@ from faststream.rabbit.subscriber import RabbitSubscriber
 
 from deadletter.adapters.aio_pika import Custodian, view_of
 from deadletter.adapters.outbox import Outbox
-from deadletter.adapters.terms import Wishes, agree
+from deadletter.adapters.terms import AdapterWishes, agree
 from deadletter.consumer.events import Listener
 from deadletter.consumer.handlers.callables import refuse_unbegun
 from deadletter.consumer.outcomes import Undecodable
@@ -42,14 +42,14 @@ _HANDLER: Final = "handler_"
 """Where FastStream keeps the subscriber of the message at hand."""
 
 
-class Subscribers(Protocol):
+class FastStreamHost(Protocol):
     """A broker or a router."""
 
     @property
     def subscribers(self) -> list[Any]: ...
 
 
-def with_retries(url: str, *, listener: Listener | None = None, **wishes: Unpack[Wishes]) -> Retries:
+def with_retries(url: str, *, listener: Listener | None = None, **wishes: Unpack[AdapterWishes]) -> Retries:
     """Retries for all queues of the broker or router that gets this middleware."""
     agree("any", **wishes)  # what makes no sense is said now, not with the first message
     return Retries(url, wishes, listener)
@@ -58,14 +58,14 @@ def with_retries(url: str, *, listener: Listener | None = None, **wishes: Unpack
 class Retries:
     """What `middlewares=[…]` takes. FastStream makes a `RetryMiddleware` of it for each message."""
 
-    def __init__(self, url: str, wishes: Wishes, listener: Listener | None) -> None:
+    def __init__(self, url: str, wishes: AdapterWishes, listener: Listener | None) -> None:
         self._url = url
         self._wishes = wishes
         self._listener = listener
         self._outbox: Outbox | None = None
         self._custodians: dict[str, Custodian] = {}
 
-    async def prepare(self, broker: Subscribers, *, api: str | None = None) -> dict[str, Laid]:
+    async def prepare(self, broker: FastStreamHost, *, api: str | None = None) -> dict[str, Laid]:
         """Declare the layout of every queue that is subscribed to; refuse what could lose a message."""
         laid: dict[str, Laid] = {}
         for subscriber in broker.subscribers:

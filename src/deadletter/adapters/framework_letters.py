@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from deadletter.core.letter import field_table, message
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_bytes
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.errors import MessageError
 
 _ODD_CHARS: Final = 2_000
@@ -41,8 +41,8 @@ def letter_of(
     headers = None if not view.headers else {name: _kept(value) for name, value in view.headers.items()}
     return Letter(
         source=queue,
-        message=Message(message.encode(replace(view, headers=headers)), body),
-        came_by=Address(exchange.encode(), key),
+        message=RawMessage(message.encode(replace(view, headers=headers)), body),
+        came_by=ExchangeKey(exchange.encode(), key),
         redelivered=redelivered,
         circling=circling,
     )

@@ -20,12 +20,12 @@ from typing import Final
 from deadletter.adapters.packing import pack
 from deadletter.adapters.rulings import Parcel
 from deadletter.amqp.address import Address, parse_addresses
-from deadletter.amqp.channel import Channel, Returned
+from deadletter.amqp.channel import Channel, ReturnedMessage
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.core.letter.envelope import move_number
 from deadletter.errors import ConnectionLost, MoveFailed, Unreachable, WireError
-from deadletter.move.flights import Flights, Outcome
+from deadletter.move.flights import Flights, Landing
 
 CONFIRM_S: Final = 30.0
 """Longer without an answer, and the message goes back to its queue; its copy may arrive nevertheless."""
@@ -41,7 +41,7 @@ class Outbox:
         self._line: _Line | None = None
         self._opening = asyncio.Lock()
 
-    async def send(self, parcel: Parcel) -> Outcome:
+    async def send(self, parcel: Parcel) -> Landing:
         """Publish it and wait for the broker's word. Raises WireError or MoveFailed: its fate is open."""
         line = await self._open()
         try:
@@ -91,7 +91,7 @@ class _Line:
         self._channel = channel
         self._user = address.user if address.mechanism == "PLAIN" else ""
         self._run = secrets.token_hex(8)
-        self._flights: Flights[asyncio.Future[Outcome]] = Flights()
+        self._flights: Flights[asyncio.Future[Landing]] = Flights()
         channel.on_confirm = self._on_confirm
         channel.on_return = self._on_return
         channel.on_closed = self._on_closed
@@ -100,7 +100,7 @@ class _Line:
     def lost(self) -> bool:
         return self._channel.error is not None
 
-    async def send(self, parcel: Parcel) -> Outcome:
+    async def send(self, parcel: Parcel) -> Landing:
         await self._connection.ready()
         packed = pack(
             parcel,
@@ -112,7 +112,7 @@ class _Line:
         )
         publishing = self._channel.publishing(packed.exchange, packed.routing_key, mandatory=True)
         number = self._channel.publish(publishing, packed.message.properties, packed.message.body)
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
         self._flights.launch(number, answer)
         return await answer
 
@@ -125,7 +125,7 @@ class _Line:
             if not answer.done():
                 answer.set_result(outcome)
 
-    def _on_return(self, returned: Returned) -> None:
+    def _on_return(self, returned: ReturnedMessage) -> None:
         number = move_number(returned.message.properties, self._run)
         if number is None or not self._flights.returned(number):
             self._fail(MoveFailed("the broker returned a message that is not among those under way"))

@@ -12,9 +12,9 @@ from typing import Final
 
 from deadletter.adapters.rulings import Parcel
 from deadletter.consumer.handlers.failure_details import slimmer
-from deadletter.core.letter.envelope import Address, Route
+from deadletter.core.letter.envelope import EnvelopeRoute, ExchangeKey
 from deadletter.core.letter.key_bytes import as_bytes
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.wrapping import wrap
 from deadletter.errors import MoveFailed
 from deadletter.move.verdict import Send
@@ -29,7 +29,7 @@ class Packed:
 
     exchange: str
     routing_key: str
-    message: Message
+    message: RawMessage
 
 
 def pack(parcel: Parcel, *, run: str, number: int, user: str, frame_max_bytes: int, now_ms: int) -> Packed:
@@ -38,7 +38,7 @@ def pack(parcel: Parcel, *, run: str, number: int, user: str, frame_max_bytes: i
     for candidate in (send, replace(send, headers=slimmer(dict(send.headers)))):
         properties = _properties(parcel, candidate, run=run, number=number, user=user)
         if len(properties) + FRAME_BYTES <= frame_max_bytes:
-            message = Message(properties, parcel.letter.body)
+            message = RawMessage(properties, parcel.letter.body)
             return Packed(exchange=send.exchange, routing_key=send.routing_key, message=message)
     refuge = parcel.refuge
     if refuge is None:
@@ -56,11 +56,11 @@ def pack(parcel: Parcel, *, run: str, number: int, user: str, frame_max_bytes: i
 
 
 def _properties(parcel: Parcel, send: Send, *, run: str, number: int, user: str) -> bytes:
-    route = Route(
+    route = EnvelopeRoute(
         run=run,
         source=parcel.letter.source,
         user=user,
-        target=Address(send.exchange.encode(), as_bytes(send.routing_key)),
+        target=ExchangeKey(send.exchange.encode(), as_bytes(send.routing_key)),
         deaths=send.deaths,
         leg=send.leg,
         anew=send.anew,

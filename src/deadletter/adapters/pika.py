@@ -27,9 +27,9 @@ import pika.exceptions
 from deadletter.adapters.framework_letters import letter_of, view_from
 from deadletter.adapters.packing import Packed, pack
 from deadletter.adapters.prepare import prepare_now
-from deadletter.adapters.rulings import Finish, Judge, Parcel, Ruling
+from deadletter.adapters.rulings import AdapterJudge, Finish, Parcel, Ruling
 from deadletter.adapters.telling import not_taken, tell, tell_stuck
-from deadletter.adapters.terms import PAUSES_S, Terms, Wishes, agree
+from deadletter.adapters.terms import PAUSES_S, AdapterTerms, AdapterWishes, agree
 from deadletter.consumer.events import Listener
 from deadletter.consumer.handlers.callables import is_async, name_of, refuse_generators, refuse_unbegun
 from deadletter.consumer.queues.declared_layouts import Laid
@@ -39,7 +39,7 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import View
 from deadletter.errors import DeadletterError, UsageError
 
-OnMessage: TypeAlias = Callable[[Any, Any, Any, bytes], object]
+PikaCallback: TypeAlias = Callable[[Any, Any, Any, bytes], object]
 FRAME_MAX_BYTES: Final = 131_072
 """RabbitMQ's and pika's own; pika does not tell what was agreed."""
 
@@ -57,17 +57,17 @@ class BlockingChannel(Protocol):
 
 
 def retrying(
-    *, queue: str, listener: Listener | None = None, **wishes: Unpack[Wishes]
-) -> Callable[[OnMessage], Retrying]:
+    *, queue: str, listener: Listener | None = None, **wishes: Unpack[AdapterWishes]
+) -> Callable[[PikaCallback], PikaRetrying]:
     """Give the decorated callback retries. `queue` is the one it is consuming."""
     terms = agree(queue, **wishes)
-    return lambda on_message: Retrying(on_message, terms, listener)
+    return lambda on_message: PikaRetrying(on_message, terms, listener)
 
 
-class Retrying:
+class PikaRetrying:
     """What `basic_consume` takes. One connection, so one thread, at a time."""
 
-    def __init__(self, on_message: OnMessage, terms: Terms, listener: Listener | None) -> None:
+    def __init__(self, on_message: PikaCallback, terms: AdapterTerms, listener: Listener | None) -> None:
         refuse_generators("callback", on_message)
         if is_async(on_message):
             raise UsageError(
@@ -76,7 +76,7 @@ class Retrying:
             )
         self._on_message = on_message
         self._terms = terms
-        self._judge = Judge(terms)
+        self._judge = AdapterJudge(terms)
         self._listener = listener
         self._run = secrets.token_hex(8)
         self._published = 0

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from deadletter.adapters.terms import Terms
+from deadletter.adapters.terms import AdapterTerms
 from deadletter.consumer.events import Fate, Handled
 from deadletter.consumer.handlers.failure_details import type_of
 from deadletter.consumer.handlers.judging import Again, Aside, Away, Done, Known, judged, told
-from deadletter.consumer.queues.layout_routes import Past, Paths, Reject, Route, Way
+from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past, Reject, RouteOut
 from deadletter.core.letter.letter import Letter
 from deadletter.move.verdict import Send
 
@@ -38,7 +38,7 @@ class Finish:
     """Acked, and nothing else."""
 
 
-Step: TypeAlias = Parcel | Reject | Finish
+AdapterStep: TypeAlias = Parcel | Reject | Finish
 FINISH: Final = Finish()
 DIED_OF_IT: Final = "killed-its-consumer"
 
@@ -47,23 +47,23 @@ DIED_OF_IT: Final = "killed-its-consumer"
 class Ruling:
     """What to do, and the fact to tell once it is done."""
 
-    step: Step
+    step: AdapterStep
     fact: Handled
 
 
-class Judge:
+class AdapterJudge:
     """For one queue."""
 
-    def __init__(self, terms: Terms, *, dice: Callable[[], float] = random.random) -> None:
+    def __init__(self, terms: AdapterTerms, *, dice: Callable[[], float] = random.random) -> None:
         self._terms = terms
-        self._paths = Paths(terms.way, terms.queue, policy="adapter")
+        self._paths = LayoutRoutes(terms.way, terms.queue, policy="adapter")
         self.circling: bool = self._paths.circling
         self._dice = dice
         self._levels_ms = sorted({ms for one in terms.rules.schedules for ms in one.levels_ms})
 
     def before(self, letter: Letter, now_ms: int) -> Ruling | None:
         """Whether the handler must not see it; None: it may. Only queues that count deliveries can tell."""
-        if not letter.redelivered or self._terms.way in (Way.NATIVE, Way.EXTERNAL):
+        if not letter.redelivered or self._terms.way in (ConsumerLayout.NATIVE, ConsumerLayout.EXTERNAL):
             return None  # there a delivery may be a retry, or the place for failures is not known
         if letter.delivery_count < self._terms.deliveries_max:
             return None
@@ -110,7 +110,7 @@ class Judge:
 
     def _asked_ms(self, past: Past, outcome: Again) -> int:
         """One that was declared."""
-        if self._terms.way is not Way.RETURN:
+        if self._terms.way is not ConsumerLayout.RETURN:
             rung = self._terms.rules.schedule.choices_ms(past.attempt)
             return rung[len(rung) // 2] if rung else 1
         asked_ms = outcome.delay_ms or outcome.schedule.delay_ms(past.attempt, self._dice()) or 1
@@ -146,7 +146,7 @@ class Judge:
         )
 
 
-def _step(letter: Letter, route: Route, refuge: Route, why: str) -> Parcel | Reject:
+def _step(letter: Letter, route: RouteOut, refuge: RouteOut, why: str) -> Parcel | Reject:
     match route:
         case Reject():
             return route

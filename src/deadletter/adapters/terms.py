@@ -11,27 +11,27 @@ from typing import Final, Literal, TypeAlias, TypedDict, Unpack
 
 from deadletter.consumer.backoffs import Delays, exponential, fixed, linear
 from deadletter.consumer.handlers.failure_details import Redact, Teller
-from deadletter.consumer.outcomes import Rule, Rules
-from deadletter.consumer.queues.layout_routes import Way
+from deadletter.consumer.outcomes import OnErrorRule, Rules
+from deadletter.consumer.queues.layout_routes import ConsumerLayout
 from deadletter.errors import UsageError
 
-LayoutName: TypeAlias = Literal["ladder", "loop", "return", "native", "external"]
+AdapterLayout: TypeAlias = Literal["ladder", "loop", "return", "native", "external"]
 DELIVERIES: Final = 20
 """More than our own consumer allows: here a broker that does not take a retry costs deliveries too."""
 PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
 """Between tries of a publish that was not taken; after the last the message goes back to its queue."""
 _BOUNDED: Final = {
-    Way.LADDER: "a ladder has as many rungs as the queue has retries",
-    Way.NATIVE: "the broker itself ends the retries of a queue after so many",
+    ConsumerLayout.LADDER: "a ladder has as many rungs as the queue has retries",
+    ConsumerLayout.NATIVE: "the broker itself ends the retries of a queue after so many",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class AdapterTerms:
     """Made with `agree`."""
 
     queue: str
-    way: Way
+    way: ConsumerLayout
     rules: Rules
     teller: Teller
     deliveries_max: int
@@ -42,16 +42,16 @@ class Terms:
         return self.way.value
 
 
-class Wishes(TypedDict, total=False):
+class AdapterWishes(TypedDict, total=False):
     """What every adapter takes, as keywords."""
 
-    layout: LayoutName
+    layout: AdapterLayout
     """`ladder` unless said otherwise."""
     retries: int
     """5 unless said otherwise."""
     backoff: Delays | None
     """Unless said otherwise what suits the layout: 1, 2, 4 … 600 s; `loop` 10 s; `native` 1, 2, 3 … s."""
-    on: Mapping[type[BaseException], Rule] | None
+    on: Mapping[type[BaseException], OnErrorRule] | None
     """What becomes of which error."""
     deliveries: int
     """20 unless said otherwise."""
@@ -60,20 +60,20 @@ class Wishes(TypedDict, total=False):
     redact: Redact | None
 
 
-def agree(queue: str, **wishes: Unpack[Wishes]) -> Terms:
+def agree(queue: str, **wishes: Unpack[AdapterWishes]) -> AdapterTerms:
     """The terms of a queue; raises UsageError where they make no sense."""
     layout, retries = wishes.get("layout", "ladder"), wishes.get("retries", 5)
     backoff, deliveries = wishes.get("backoff"), wishes.get("deliveries", DELIVERIES)
     if not queue:
         raise UsageError("queue: expected the name of the queue whose messages are handled, got none")
-    if layout not in tuple(Way):
+    if layout not in tuple(ConsumerLayout):
         raise UsageError(
-            f"queue {queue}: layout: expected {', '.join(Way)}, got {layout!r}; an adapter must know the "
-            "layout beforehand, so there is no auto"
+            f"queue {queue}: layout: expected {', '.join(ConsumerLayout)}, got {layout!r}; "
+            "an adapter must know the layout beforehand, so there is no auto"
         )
     if not 1 <= deliveries <= 65_535:
         raise UsageError(f"queue {queue}: deliveries: expected a number from 1 to 65535, got {deliveries!r}")
-    way = Way(layout)
+    way = ConsumerLayout(layout)
     rules = Rules(retries=retries, backoff=_usual(way) if backoff is None else backoff, on=wishes.get("on"))
     most = max(schedule.retries for schedule in rules.schedules)
     if way in _BOUNDED and most > retries:
@@ -81,7 +81,7 @@ def agree(queue: str, **wishes: Unpack[Wishes]) -> Terms:
             f"queue {queue}: on: expected error rules with at most {retries} retries, got {most}; "
             f"{_BOUNDED[way]}: raise retries, or take the layout return"
         )
-    return Terms(
+    return AdapterTerms(
         queue=queue,
         way=way,
         rules=rules,
@@ -94,11 +94,11 @@ def agree(queue: str, **wishes: Unpack[Wishes]) -> Terms:
     )
 
 
-def _usual(way: Way) -> Delays:
+def _usual(way: ConsumerLayout) -> Delays:
     match way:
-        case Way.LOOP:
+        case ConsumerLayout.LOOP:
             return fixed(10)  # it has one delay
-        case Way.NATIVE:
+        case ConsumerLayout.NATIVE:
             return linear(1)  # the broker counts like that
         case _:
             return exponential(1, cap=600)

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from deadletter.amqp import replies, requests
-from deadletter.amqp.deliveries import Consumer, Delivery, Returned
+from deadletter.amqp.deliveries import ChannelConsumer, Delivery, ReturnedMessage
 from deadletter.amqp.frames import BODY, HEADER, METHOD, content_frames, content_header, method_frame
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.core.text.safe_text import line
 from deadletter.errors import ChannelClosed, ConnectionLost, FrameError, WireError, channel_closed
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deadletter.amqp.connection import Connection
     from deadletter.amqp.replies import Reply
 
-__all__ = ["Channel", "Consumer", "Delivery", "Returned"]
+__all__ = ["Channel", "ChannelConsumer", "Delivery", "ReturnedMessage"]
 
 BODY_MAX_BYTES: Final = 512 * 1024 * 1024
 """The most RabbitMQ can be configured to take in one message."""
@@ -49,11 +49,11 @@ class Channel:
         self.error: WireError | None = None
         self.on_confirm: Callable[[int, bool, bool], None] = _ignore_confirm
         """tag, multiple, ok"""
-        self.on_return: Callable[[Returned], None] = _ignore_return
+        self.on_return: Callable[[ReturnedMessage], None] = _ignore_return
         self.on_closed: Callable[[WireError], None] = _ignore_closed
         self.published: int = 0
         """How many messages were published since confirms were selected: the tag of the last one."""
-        self._consumers: dict[bytes, Consumer] = {}
+        self._consumers: dict[bytes, ChannelConsumer] = {}
         self._consumer_count = 0
         self._answers: deque[asyncio.Future[Reply | Delivery]] = deque()
         self._said_goodbye = False
@@ -114,17 +114,17 @@ class Channel:
             # its queue when the channel closes.
             if consumer is not None:
                 consumer.on_delivery(
-                    Delivery(tag, redelivered, exchange, routing_key, Message(properties, body))
+                    Delivery(tag, redelivered, exchange, routing_key, RawMessage(properties, body))
                 )
             return
-        message = Message(properties, body)
+        message = RawMessage(properties, body)
         match method:
             case replies.Deliver():
                 raise AssertionError("handled above")
             case replies.GetOk(tag, redelivered, exchange, routing_key, _):
                 self._resolve(Delivery(tag, redelivered, exchange, routing_key, message))
             case replies.Return(code, text, exchange, routing_key):
-                self.on_return(Returned(code, text, exchange, routing_key, message))
+                self.on_return(ReturnedMessage(code, text, exchange, routing_key, message))
             case None:
                 raise FrameError("a body came that no method announced")
 
@@ -138,7 +138,7 @@ class Channel:
                 consumer = self._consumers.pop(tag.encode(), None)
                 if consumer is not None:
                     consumer.on_cancel()
-            case replies.Flow(active):
+            case replies.ChannelFlow(active):
                 self._send(requests.flow_ok(active=active))
             case replies.CloseChannel(code, text):
                 self._send(requests.CLOSE_CHANNEL_OK)
@@ -239,11 +239,11 @@ class Channel:
             self._tell(requests.close_channel())
 
     async def select_confirms(self) -> None:
-        await self._ask(requests.SELECT_CONFIRMS, replies.Done)
+        await self._ask(requests.SELECT_CONFIRMS, replies.MethodOk)
 
     async def select_transactions(self) -> None:
         """From here on acks and nacks count when they are committed, all of them together."""
-        await self._ask(requests.SELECT_TRANSACTIONS, replies.Done)
+        await self._ask(requests.SELECT_TRANSACTIONS, replies.MethodOk)
 
     def commit(self) -> None:
         """Make the acks and nacks since the last commit count, without waiting for the answer."""
@@ -283,28 +283,28 @@ class Channel:
         payload = requests.declare_exchange(
             exchange, kind, passive=passive, durable=durable, arguments=arguments
         )
-        await self._ask(payload, replies.Done)
+        await self._ask(payload, replies.MethodOk)
 
     async def bind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
     ) -> None:
-        await self._ask(requests.bind_queue(queue, exchange, routing_key, arguments), replies.Done)
+        await self._ask(requests.bind_queue(queue, exchange, routing_key, arguments), replies.MethodOk)
 
     async def unbind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
     ) -> None:
-        await self._ask(requests.unbind_queue(queue, exchange, routing_key, arguments), replies.Done)
+        await self._ask(requests.unbind_queue(queue, exchange, routing_key, arguments), replies.MethodOk)
 
     async def bind_exchange(
         self, target: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
     ) -> None:
         """What the exchange `source` would give to a queue that is bound so, it gives to `target`."""
-        await self._ask(requests.bind_exchange(target, source, routing_key, arguments), replies.Done)
+        await self._ask(requests.bind_exchange(target, source, routing_key, arguments), replies.MethodOk)
 
     async def unbind_exchange(
         self, target: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
     ) -> None:
-        await self._ask(requests.unbind_exchange(target, source, routing_key, arguments), replies.Done)
+        await self._ask(requests.unbind_exchange(target, source, routing_key, arguments), replies.MethodOk)
 
     async def delete_queue(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """How many letters went with it. A quorum queue knows no conditions (540 closes the connection)."""
@@ -315,12 +315,12 @@ class Channel:
         return (await self._ask(requests.purge_queue(queue), replies.Counted)).message_count
 
     async def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
-        await self._ask(requests.delete_exchange(exchange, if_unused=if_unused), replies.Done)
+        await self._ask(requests.delete_exchange(exchange, if_unused=if_unused), replies.MethodOk)
 
     # -- taking ------------------------------------------------------------------------------------------
     async def qos(self, prefetch: int) -> None:
         """How many unacked deliveries each consumer opened from now on may hold."""
-        await self._ask(requests.qos(prefetch), replies.Done)
+        await self._ask(requests.qos(prefetch), replies.MethodOk)
 
     async def consume(
         self,
@@ -333,7 +333,7 @@ class Channel:
         """Begin to consume; returns the consumer's tag. Deliveries may come before this returns."""
         self._consumer_count += 1
         tag = f"dlq-{self.number}-{self._consumer_count}"
-        self._consumers[tag.encode()] = Consumer(queue, on_delivery, on_cancel)
+        self._consumers[tag.encode()] = ChannelConsumer(queue, on_delivery, on_cancel)
         try:
             await self._ask(requests.consume(queue, tag, arguments=arguments), replies.ConsumeOk)
         except asyncio.CancelledError:
@@ -393,7 +393,7 @@ def _ignore_confirm(_tag: int, _multiple: bool, _ok: bool) -> None:
     return
 
 
-def _ignore_return(_returned: Returned) -> None:
+def _ignore_return(_returned: ReturnedMessage) -> None:
     return
 
 

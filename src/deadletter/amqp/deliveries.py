@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 
 
 class Delivery(NamedTuple):
@@ -15,20 +15,20 @@ class Delivery(NamedTuple):
     redelivered: bool
     exchange: bytes
     routing_key: bytes
-    message: Message
+    message: RawMessage
 
 
-class Returned(NamedTuple):
+class ReturnedMessage(NamedTuple):
     """A mandatory message that reached no queue."""
 
     code: int
     text: str
     exchange: bytes
     routing_key: bytes
-    message: Message
+    message: RawMessage
 
 
-class Consumer(NamedTuple):
+class ChannelConsumer(NamedTuple):
     queue: str
     on_delivery: Callable[[Delivery], None]
     on_cancel: Callable[[], None]

@@ -10,27 +10,32 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from deadletter.amqp.channel import Channel, Returned
-from deadletter.core.letter.message import Message
+from deadletter.amqp.channel import Channel, ReturnedMessage
+from deadletter.core.letter.message import RawMessage
 from deadletter.errors import WireError
 
 IN_FLIGHT: Final = 2000
 
 
-class Outcome(NamedTuple):
+class PublishOutcome(NamedTuple):
     confirmed: int
     refused: int
     """Nacked by the broker: a queue was full, or failed."""
-    returned: tuple[Returned, ...]
+    returned: tuple[ReturnedMessage, ...]
 
 
 async def publish_all(
-    channel: Channel, exchange: str, routing_key: str, messages: Iterable[Message], *, mandatory: bool = True
-) -> Outcome:
+    channel: Channel,
+    exchange: str,
+    routing_key: str,
+    messages: Iterable[RawMessage],
+    *,
+    mandatory: bool = True,
+) -> PublishOutcome:
     """Publish every message and wait for the broker's word on each. `channel` must have confirms selected."""
     publishing = channel.publishing(exchange, routing_key, mandatory=mandatory)
     unconfirmed: set[int] = set()
-    returned: list[Returned] = []
+    returned: list[ReturnedMessage] = []
     refused = 0
     changed = asyncio.Event()
 
@@ -63,4 +68,4 @@ async def publish_all(
     await until(0)
     if channel.error is not None:
         raise channel.error
-    return Outcome(published - refused - len(returned), refused, tuple(returned))
+    return PublishOutcome(published - refused - len(returned), refused, tuple(returned))

@@ -62,7 +62,7 @@ class OpenChannelOk(NamedTuple):
     pass
 
 
-class Flow(NamedTuple):
+class ChannelFlow(NamedTuple):
     active: bool
 
 
@@ -75,7 +75,7 @@ class CloseChannelOk(NamedTuple):
     pass
 
 
-class Done(NamedTuple):
+class MethodOk(NamedTuple):
     """An `-ok` that carries nothing we need: exchange declare and delete, bind, unbind, qos, confirm."""
 
 
@@ -149,10 +149,10 @@ Reply: TypeAlias = (
     | Blocked
     | Unblocked
     | OpenChannelOk
-    | Flow
+    | ChannelFlow
     | CloseChannel
     | CloseChannelOk
-    | Done
+    | MethodOk
     | DeclareQueueOk
     | Counted
     | ConsumeOk
@@ -230,8 +230,8 @@ def _blocked(payload: bytes) -> Blocked:
     return Blocked(_text(payload, 4)[0])
 
 
-def _flow(payload: bytes) -> Flow:
-    return Flow(payload[4] & 1 == 1)
+def _flow(payload: bytes) -> ChannelFlow:
+    return ChannelFlow(payload[4] & 1 == 1)
 
 
 def _declare_queue_ok(payload: bytes) -> DeclareQueueOk:
@@ -302,7 +302,7 @@ def _empty(kind: Callable[[], Reply]) -> Callable[[bytes], Reply]:
     return parse_nothing
 
 
-_done: Final = _empty(Done)
+_done: Final = _empty(MethodOk)
 
 
 def _key(class_id: int, method_id: int) -> bytes:

@@ -33,7 +33,7 @@ from deadletter.core.topology.drift import (
     planned_exchanges,
 )
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.vhost import Binding, Exchange, Kind, Queue, Topology
+from deadletter.core.topology.vhost import Binding, DestinationKind, Exchange, Queue, Topology
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,
@@ -46,7 +46,7 @@ from deadletter.errors import (
 _NEED: Final = "policies are set there: give its address (DLQ_API, --api)"
 
 
-class Outcome(Enum):
+class DeclareOutcome(Enum):
     CREATED = "created"
     CHANGED = "changed"
     """A policy that was set, a queue that was migrated; only where that was asked for."""
@@ -56,11 +56,11 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class DeclaredItem:
     """What became of one thing of the plan."""
 
     planned: Planned
-    outcome: Outcome
+    outcome: DeclareOutcome
     why: str = ""
     """Of what is different or refused: what came, and what to do."""
 
@@ -71,7 +71,7 @@ class Item:
 
 async def declare(
     link: Link, api: str | None, plan: Topology, live: Topology, *, change_policies: bool = False
-) -> tuple[Item, ...]:
+) -> tuple[DeclaredItem, ...]:
     """Declare what is missing. Policies that are there and different change only when that is asked for."""
     drifts = drift.compare(plan, live)
     missing = [found.planned for found in drifts if isinstance(found, Missing)]
@@ -79,7 +79,7 @@ async def declare(
         (found.planned, found) for found in drifts if not isinstance(found, Missing)
     ]
     away = {found.planned.name for found in drifts if isinstance(found, Interrupted)}
-    items: list[Item] = []
+    items: list[DeclaredItem] = []
     connection = await link.connection("declare")
     async with management(link.address, api, need=_NEED) as asked:
         for planned in _everything(plan):
@@ -87,11 +87,11 @@ async def declare(
             if isinstance(planned, Binding) and planned.destination in away:
                 # Bound now, letters would come to this queue and to the one where its letters wait.
                 why = f"a migration of {planned.destination} was interrupted; it binds it when it goes on"
-                items.append(Item(planned=planned, outcome=Outcome.DIFFERENT, why=why))
+                items.append(DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why))
             elif any(planned is one for one in missing):
                 items.append(await _create(planned, connection, asked, link))
             elif isinstance(found, DifferentPolicy) and change_policies:
-                items.append(await _set(found.planned, asked, Outcome.CHANGED))
+                items.append(await _set(found.planned, asked, DeclareOutcome.CHANGED))
             else:
                 items.append(_seen(planned, found))
     return tuple(items)
@@ -103,26 +103,26 @@ def _everything(plan: Topology) -> list[Planned]:
     return [*plan.policies, *planned_exchanges(plan), *plan.queues.values(), *bindings]
 
 
-def _seen(planned: Planned, found: Drift | None) -> Item:
+def _seen(planned: Planned, found: Drift | None) -> DeclaredItem:
     match found:
         case None | Interrupted():
-            return Item(planned=planned, outcome=Outcome.THERE)
+            return DeclaredItem(planned=planned, outcome=DeclareOutcome.THERE)
         case Missing():
             raise AssertionError("what is missing is created")
         case DifferentExchange() | DifferentQueue() | DifferentPolicy() | Overruled():
             why = "; ".join(map(str, found.differences))
             if isinstance(found, Overruled):
                 why += f"; by {' and '.join(found.by) or 'another policy'}"
-            return Item(planned=planned, outcome=Outcome.DIFFERENT, why=why)
+            return DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why)
         case _:
             assert_never(found)
 
 
-async def _create(planned: Planned, connection: Connection, asked: Management, link: Link) -> Item:
+async def _create(planned: Planned, connection: Connection, asked: Management, link: Link) -> DeclaredItem:
     if isinstance(planned, BrokerPolicy):
-        return await _set(planned, asked, Outcome.CREATED)
+        return await _set(planned, asked, DeclareOutcome.CREATED)
     if why := _unspoken(planned):
-        return Item(planned=planned, outcome=Outcome.REFUSED, why=why)
+        return DeclaredItem(planned=planned, outcome=DeclareOutcome.REFUSED, why=why)
     channel = await connection.channel()
     try:
         await _declare(channel, planned)
@@ -131,7 +131,7 @@ async def _create(planned: Planned, connection: Connection, asked: Management, l
     finally:
         with suppress(WireError):
             await channel.close()
-    return Item(planned=planned, outcome=Outcome.CREATED)
+    return DeclaredItem(planned=planned, outcome=DeclareOutcome.CREATED)
 
 
 async def _declare(channel: Channel, planned: Exchange | Queue | Binding) -> None:
@@ -156,7 +156,7 @@ def _unspoken(planned: Exchange | Queue | Binding) -> str:
     match planned:
         case Exchange(auto_delete=True) | Exchange(internal=True):
             return "auto-delete and internal exchanges are not declared by us; import the definitions instead"
-        case Binding(to=Kind.EXCHANGE):
+        case Binding(to=DestinationKind.EXCHANGE):
             return "bindings between exchanges are not declared by us; import the definitions instead"
         case Queue(exclusive=True):
             return "an exclusive queue is gone with the connection that declared it; its owner must do it"
@@ -164,12 +164,12 @@ def _unspoken(planned: Exchange | Queue | Binding) -> str:
             return ""
 
 
-async def _set(policy: BrokerPolicy, asked: Management, outcome: Outcome) -> Item:
+async def _set(policy: BrokerPolicy, asked: Management, outcome: DeclareOutcome) -> DeclaredItem:
     try:
         await put_policy(asked, policy)
     except ManagementRefused as error:
-        return Item(planned=policy, outcome=Outcome.REFUSED, why=str(error))
-    return Item(planned=policy, outcome=outcome)
+        return DeclaredItem(planned=policy, outcome=DeclareOutcome.REFUSED, why=str(error))
+    return DeclaredItem(planned=policy, outcome=outcome)
 
 
 async def put_policy(asked: Management, policy: BrokerPolicy) -> None:
@@ -182,23 +182,23 @@ async def put_policy(asked: Management, policy: BrokerPolicy) -> None:
     await asked.put("operator-policies" if policy.operator else "policies", policy.name, content)
 
 
-def _refused(planned: Exchange | Queue | Binding, error: ChannelClosed, link: Link) -> Item:
+def _refused(planned: Exchange | Queue | Binding, error: ChannelClosed, link: Link) -> DeclaredItem:
     said = f"{error.code} {error.text}"
     if isinstance(error, PreconditionFailed):
         why = f"it is there and differs ({said}); see: dlq topology diff"
-        return Item(planned=planned, outcome=Outcome.DIFFERENT, why=why)
+        return DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why)
     if isinstance(error, AccessRefused):
         user, vhost = link.address.user, shlex.quote(link.address.vhost)
         why = (
             f"user {user!r} needs {_needs(planned)} ({said}); an administrator grants it: "
             f"rabbitmqctl set_permissions -p {vhost} {shlex.quote(user)} CONFIGURE WRITE READ"
         )
-        return Item(planned=planned, outcome=Outcome.REFUSED, why=why)
+        return DeclaredItem(planned=planned, outcome=DeclareOutcome.REFUSED, why=why)
     if isinstance(error, NotFound):
         said += (
             "; what it leads from or to must be there first (the application's own queue: --declare-queue)"
         )
-    return Item(planned=planned, outcome=Outcome.REFUSED, why=said)
+    return DeclaredItem(planned=planned, outcome=DeclareOutcome.REFUSED, why=said)
 
 
 def _needs(planned: Exchange | Queue | Binding) -> str:

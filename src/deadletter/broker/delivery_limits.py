@@ -30,7 +30,7 @@ NEED: Final = "the delivery limit of a queue is told there: give its address (DL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownLimit:
     """What the management API tells of one queue."""
 
     deliveries: Deliveries
@@ -42,7 +42,7 @@ class Known:
     """Such a policy is there: a command set it, and runs, or was killed."""
 
 
-async def ask(link: Link, api: str | None, queue: str) -> Known:
+async def ask(link: Link, api: str | None, queue: str) -> KnownLimit:
     """Ask the management API. Raises ManagementRefused when it does not say."""
     from deadletter.broker.management import management  # slow to import, and not every command asks
 
@@ -51,7 +51,7 @@ async def ask(link: Link, api: str | None, queue: str) -> Known:
         return await known(asked, connection, queue)
 
 
-async def known(asked: Management, connection: Connection, queue: str) -> Known:
+async def known(asked: Management, connection: Connection, queue: str) -> KnownLimit:
     """The same in a conversation that is kept."""
     overview = await asked.get("overview", in_vhost=False)
     name = connection.server_properties.get("cluster_name")
@@ -87,7 +87,7 @@ def _seen_through(item: definitions.Item) -> list[definitions.Item]:
     return [{"name": "", "pattern": exactly(str(item["name"])), "definition": {"delivery-limit": limit}}]
 
 
-def _known(everything: Topology, name: str) -> Known:
+def _known(everything: Topology, name: str) -> KnownLimit:
     # A limit that is lifted for a while comes back: what holds without that counts.
     ours = lifting_policy_name(name)
     there = topology(
@@ -100,8 +100,8 @@ def _known(everything: Topology, name: str) -> Known:
     limit = limit_of(there, queue)
     left_over = len(there.policies) != len(everything.policies)
     if limit is None:
-        return Known(deliveries=look_cost.UNLIMITED, left_over=left_over)
-    return Known(
+        return KnownLimit(deliveries=look_cost.UNLIMITED, left_over=left_over)
+    return KnownLimit(
         deliveries=look_cost.deliveries_of(there.version, limit.limit),
         limit=limit,
         lifting=lifting(limit, there, queue),

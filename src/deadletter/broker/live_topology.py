@@ -14,7 +14,7 @@ from deadletter.core.topology import definitions
 from deadletter.core.topology.definitions import Item
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.safekeeping import Told
-from deadletter.core.topology.vhost import Consumer, Permission, QueueState, Topology, topology
+from deadletter.core.topology.vhost import LiveConsumer, Permission, QueueState, Topology, topology
 from deadletter.errors import ManagementRefused
 
 NEED: Final = (
@@ -66,7 +66,7 @@ async def _read(asked: Management, vhost: str) -> Topology:
     )
 
 
-class Policies(NamedTuple):
+class LivePolicies(NamedTuple):
     """What the vhost's policies are now."""
 
     all: list[BrokerPolicy]
@@ -74,10 +74,10 @@ class Policies(NamedTuple):
     """Operator policies are told to administrators only; whether we are one."""
 
 
-async def policies_of(asked: Management) -> Policies:
+async def policies_of(asked: Management) -> LivePolicies:
     """Read anew, in two short answers: they hold from the moment they are set."""
     operators = await asked.get_if_allowed("operator-policies")
-    return Policies(
+    return LivePolicies(
         [
             *(definitions.policy_of(item) for item in await asked.get("policies")),
             *(definitions.policy_of(item, operator=True) for item in operators or ()),
@@ -104,8 +104,8 @@ def told_of(item: Item) -> Told | None:
     )
 
 
-async def _consumers(asked: Management) -> dict[str, list[Consumer]]:
-    found: dict[str, list[Consumer]] = defaultdict(list)
+async def _consumers(asked: Management) -> dict[str, list[LiveConsumer]]:
+    found: dict[str, list[LiveConsumer]] = defaultdict(list)
     clients = {
         str(item.get("name")): str(item.get("user_provided_name") or "")
         for item in await asked.get_if_allowed("vhosts", below="connections") or ()
@@ -114,7 +114,7 @@ async def _consumers(asked: Management) -> dict[str, list[Consumer]]:
         channel = _table(item.get("channel_details"))
         address = str(channel.get("connection_name", ""))
         found[str(_table(item.get("queue")).get("name"))].append(
-            Consumer(
+            LiveConsumer(
                 tag=str(item.get("consumer_tag", "")),
                 prefetch=int(item.get("prefetch_count") or 0),
                 ack_required=bool(item.get("ack_required", True)),
@@ -130,7 +130,7 @@ async def _permissions(asked: Management) -> list[Permission] | None:
     return None if told is None else [definitions.permission_of(item) for item in told]
 
 
-def queue_state(item: Item, consumers: tuple[Consumer, ...] = ()) -> QueueState:
+def queue_state(item: Item, consumers: tuple[LiveConsumer, ...] = ()) -> QueueState:
     """A queue of the list; who consumes it is told elsewhere, and here only how many do."""
     stats = _table(item.get("message_stats"))
     stamp = item.get("head_message_timestamp")

@@ -56,7 +56,7 @@ class Waiting:
     tries: int
 
 
-Event: TypeAlias = Connected | Waiting
+SessionEvent: TypeAlias = Connected | Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Link:
             connection.abort(error)
 
 
-def _ignore(_event: Event) -> None:
+def _ignore(_event: SessionEvent) -> None:
     return
 
 
@@ -136,7 +136,7 @@ async def supervise(
     name: str = "deadletter",
     persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
     dice: Callable[[], float] = random.random,
-    on_event: Callable[[Event], None] = _ignore,
+    on_event: Callable[[SessionEvent], None] = _ignore,
     dial: Dial = connect,
     been_there: bool = False,
 ) -> _T:

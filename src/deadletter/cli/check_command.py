@@ -17,7 +17,7 @@ from deadletter.core.text.safe_text import line
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.errors import UsageError
 from deadletter.move import courier
-from deadletter.operations.checking import QueueReport, Report, Wish, check
+from deadletter.operations.checking import CheckWish, QueueReport, Report, check
 
 
 def run(
@@ -36,7 +36,7 @@ def run(
             name for name, value in (("--dlq", asked.dlq), ("--target", asked.target)) if value is None
         )
         raise UsageError(f"expected {missing}, as options or in the [check] section of deadletter.toml")
-    wish = Wish(
+    wish = CheckWish(
         names=mapping(asked.dlq, asked.target),
         max_retries=asked.max_retries,
         count_by=asked.count_by,
@@ -52,7 +52,7 @@ def run(
     async def work() -> Report:
         with MoveScreen(wish.names.source) as screen:
 
-            def on_event(queue: str, event: courier.Event) -> None:
+            def on_event(queue: str, event: courier.MoveEvent) -> None:
                 screen.describe(queue)
                 screen.on_event(event)
 
@@ -66,7 +66,7 @@ def run(
     return Exit.DONE if all(queue.complete for queue in report.queues) else Exit.LEFT
 
 
-def _as_text(report: Report, wish: Wish) -> str:
+def _as_text(report: Report, wish: CheckWish) -> str:
     if not report.queues:
         return f"no queue is named by {wish.names.source!r}; nothing to do"
     verb = "would move" if report.dry_run else "moved"

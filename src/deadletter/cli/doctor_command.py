@@ -26,7 +26,7 @@ WIDTH: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class DoctorWish:
     definitions: Path | None
     vhost: str | None
     broker_version: str | None
@@ -37,7 +37,7 @@ class Wish:
     options: Mapping[str, object]
 
 
-def run(wish: Wish) -> Exit:
+def run(wish: DoctorWish) -> Exit:
     # Hundreds of thousands of small values that all live to the end of a short process: looking for garbage
     # among them over and over was two fifths of the time on a large broker.
     gc.disable()

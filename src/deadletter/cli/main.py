@@ -94,7 +94,7 @@ def move(
 
     raise typer.Exit(
         command.run(
-            command.Wish(
+            command.MoveWish(
                 source=source,
                 target=target,
                 file=config,
@@ -259,7 +259,7 @@ def doctor(
 
     if rules:
         raise typer.Exit(command.list_rules(as_json=as_json))
-    wish = command.Wish(
+    wish = command.DoctorWish(
         definitions=definitions,
         vhost=vhost,
         broker_version=broker_version,

@@ -18,12 +18,12 @@ from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count, parse_rate, parse_span, span
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import NotFound, QueueMissing, UsageError
-from deadletter.move.courier import Bounds, Courier, Deaths, Ended, Send, Tally, Terms
+from deadletter.move.courier import Bounds, Courier, Deaths, Ended, MoveTally, Send, Terms
 from deadletter.operations.lifting import renewed_words, taking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class MoveWish:
     """What was asked for, as it was typed."""
 
     source: str
@@ -41,7 +41,7 @@ class Wish:
     as_json: bool
 
 
-def run(wish: Wish) -> Exit:
+def run(wish: MoveWish) -> Exit:
     if wish.source == wish.target:
         raise UsageError(f"source and target are the same queue, {wish.source!r}; nothing to move")
     options = {"broker.url": wish.url, "broker.api": wish.api}
@@ -52,7 +52,7 @@ def run(wish: Wish) -> Exit:
 
 
 async def _move(
-    wish: Wish, addresses: Sequence[Address], api: str | None, bounds: Bounds, terms: Terms
+    wish: MoveWish, addresses: Sequence[Address], api: str | None, bounds: Bounds, terms: Terms
 ) -> Exit:
     async def look(link: Link) -> int:
         depth = await _depth(link, wish.source)
@@ -102,15 +102,15 @@ async def _depth(link: Link, queue: str) -> int:
     return depth
 
 
-def _dry_text(wish: Wish, would: int) -> str:
+def _dry_text(wish: MoveWish, would: int) -> str:
     return line(f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched")
 
 
-def _dry_json(wish: Wish, would: int) -> str:
+def _dry_json(wish: MoveWish, would: int) -> str:
     return json.dumps({"source": wish.source, "target": wish.target, "dry_run": True, "would_move": would})
 
 
-def _as_text(wish: Wish, tally: Tally, notes: Sequence[str]) -> str:
+def _as_text(wish: MoveWish, tally: MoveTally, notes: Sequence[str]) -> str:
     speed = f", {tally.moved / tally.seconds:,.0f}/s" if tally.seconds > 0 and tally.moved > 1 else ""
     said = [
         f"moved {count(tally.moved)} from {wish.source} to {wish.target} in {span(tally.seconds)}{speed}"
@@ -132,7 +132,7 @@ def _as_text(wish: Wish, tally: Tally, notes: Sequence[str]) -> str:
     return lines(said)
 
 
-def _as_json(wish: Wish, tally: Tally, notes: Sequence[str]) -> str:
+def _as_json(wish: MoveWish, tally: MoveTally, notes: Sequence[str]) -> str:
     return json.dumps(
         {
             "run": tally.run,

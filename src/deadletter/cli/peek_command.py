@@ -21,7 +21,7 @@ from deadletter.core.letter import look_cost
 from deadletter.core.letter.header_values import shown
 from deadletter.core.text.safe_text import line, lines
 from deadletter.operations.lifting import renewed_words
-from deadletter.operations.peeking import Look, Peeked, body_text, peek
+from deadletter.operations.peeking import Peeked, PeekResult, body_text, peek
 from deadletter.operations.withheld import Withheld, withheld
 
 STACK_LINES = 6
@@ -56,7 +56,7 @@ def withheld_text(queue: str, held: Withheld) -> str:
     return line(f"{queue} holds {count(held.messages)} that cannot be looked at: {held.why}")
 
 
-def _as_text(look: Look, body_bytes: int) -> str:
+def _as_text(look: PeekResult, body_bytes: int) -> str:
     if not look.letters and not look.unreadable:
         return "\n\n".join(map(line, [f"{look.queue} is empty", *look.notes]))
     limit = look.deliveries.limit
@@ -131,7 +131,7 @@ def _death_text(death: Death) -> str:
     return f"{shown(death.reason)} in {shown(death.queue)}, {death.count} ×{when}"
 
 
-def _as_json(look: Look, body_bytes: int) -> dict[str, object]:
+def _as_json(look: PeekResult, body_bytes: int) -> dict[str, object]:
     return {
         "queue": look.queue,
         "broker": look.server_version,

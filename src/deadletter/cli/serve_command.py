@@ -28,13 +28,13 @@ from deadletter.desk.view import Status, SweepAnswer, SweepState
 from deadletter.errors import UsageError
 from deadletter.service.running import Service
 from deadletter.service.sweeps import Swept
-from deadletter.service.task_set import Crew
+from deadletter.service.task_set import TaskSet
 from deadletter.service.telling import logs, tracing
 from deadletter.service.telling.alert_channels import Channels, told_text
-from deadletter.service.telling.alerting import Notice, Severity
+from deadletter.service.telling.alerting import AlertSeverity, Notice
 from deadletter.service.telling.alerts import AlertBook
 from deadletter.service.telling.service_events import Hub
-from deadletter.service.telling.service_health import Health
+from deadletter.service.telling.service_health import ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
 from deadletter.service.telling.systemd import Notifier
 from deadletter.store import default_url
@@ -103,7 +103,7 @@ async def _serve(load: Callable[[], Settings]) -> Exit:
         hub.listen(listener)
     if tracer is not None:
         hub.listen(tracer)
-    crew = Crew()
+    crew = TaskSet()
     try:
         crew.start(desk.health.run())
         crew.start(channels.run())
@@ -132,7 +132,7 @@ async def _answering(desk: _Desk, where: str, settings: Settings, log: logs.Logs
         log.listener.log.warning("answers no HTTP", why=str(error))
 
 
-async def _until_it_ends(service: Service, crew: Crew) -> None:
+async def _until_it_ends(service: Service, crew: TaskSet) -> None:
     running = asyncio.ensure_future(service.run())
     failing = asyncio.ensure_future(crew.wait())
     await asyncio.wait({running, failing}, return_when=asyncio.FIRST_COMPLETED)
@@ -153,7 +153,7 @@ async def _ticking(alerts: AlertBook, desk: _Desk, service: Service) -> None:
         desk.board.watches = service.settings.watches
 
 
-def _on_signals(service: Service, notifier: Notifier, crew: Crew) -> None:
+def _on_signals(service: Service, notifier: Notifier, crew: TaskSet) -> None:
     """SIGTERM, SIGINT: an orderly end, the second one at once. SIGHUP: reload. SIGUSR1: sweep now."""
     running = asyncio.get_running_loop()
 
@@ -194,7 +194,7 @@ class _Desk:
     ) -> None:
         self._service = service
         self.metrics = Metrics(lines_dropped=lines_dropped)
-        self.health = Health(time.monotonic)
+        self.health = ServiceHealth(time.monotonic)
         self.board = Board(
             instance=instance,
             broker=settings.broker.name,
@@ -252,5 +252,5 @@ def _answer(swept: Swept, since: Mapping[str, datetime]) -> SweepAnswer:
 
 
 def _log_notice(log: logs.Logs, notice: Notice) -> None:
-    line = log.listener.log.error if notice.severity is Severity.CRITICAL else log.listener.log.warning
+    line = log.listener.log.error if notice.severity is AlertSeverity.CRITICAL else log.listener.log.warning
     line("alert", change=notice.change.value, key=notice.key, said=told_text(notice))

@@ -47,7 +47,7 @@ def load(
     from deadletter.config.effective import effective
     from deadletter.config.settings import Settings
     from deadletter.config.sources import gather
-    from deadletter.config.validate import Judge
+    from deadletter.config.validate import Validator
 
     gathered = gather(
         config=config,
@@ -56,7 +56,7 @@ def load(
         directory=Path() if directory is None else directory,
         home=Path.home() if home is None else home,
     )
-    judge = Judge(gathered)
+    judge = Validator(gathered)
     parts = judge.parts()
     cross_checks.check(judge, parts)
     if judge.problems:

@@ -18,7 +18,7 @@ from deadletter.config.settings import (
 from deadletter.config.tables import file as file_table
 from deadletter.config.tables import policies as policy_tables
 from deadletter.config.tables import serve as serve_tables
-from deadletter.config.validate import Parts
+from deadletter.config.validate import ValidParts
 from deadletter.core.deciding.backoff import MAX_DELAY_MS, Backoff, Exponential, Fixed, Linear
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
@@ -59,7 +59,7 @@ def backoff(
             assert_never(table)
 
 
-def match(table: policy_tables.Match) -> Match:
+def match(table: policy_tables.MatchTable) -> Match:
     return Match(
         queue=table.queue,
         routing_key=table.routing_key,
@@ -71,7 +71,7 @@ def match(table: policy_tables.Match) -> Match:
     )
 
 
-def _handled(name: str, which: Match, table: policy_tables.Handling) -> Policy:
+def _handled(name: str, which: Match, table: policy_tables.HandlingTable) -> Policy:
     return Policy(
         name=name,
         match=which,
@@ -102,7 +102,7 @@ def default_policy(table: policy_tables.DefaultPolicy) -> Policy:
     return _handled("default", Match(), table)
 
 
-def policies(parts: Parts) -> Policies:
+def policies(parts: ValidParts) -> Policies:
     assert parts.default_policy is not None
     return Policies(
         rules=tuple(policy(table) for table in parts.policies if table is not None),
@@ -119,7 +119,7 @@ def broker(table: file_table.Broker) -> BrokerSettings:
     )
 
 
-def store(table: file_table.Store) -> StoreSettings:
+def store(table: file_table.StoreTable) -> StoreSettings:
     off = table.url == urls.NO_STORE
     return StoreSettings(url=None if off else table.url, off=off)
 
@@ -187,7 +187,7 @@ def serve(table: serve_tables.Serve) -> ServeSettings:
     )
 
 
-def alerts(table: serve_tables.Alerts) -> AlertSettings:
+def alerts(table: serve_tables.AlertsTable) -> AlertSettings:
     return AlertSettings(
         depth_warning=table.depth.warning,
         depth_critical=table.depth.critical,
@@ -200,7 +200,7 @@ def alerts(table: serve_tables.Alerts) -> AlertSettings:
     )
 
 
-def check(table: file_table.Check) -> CheckSettings:
+def check(table: file_table.CheckTable) -> CheckSettings:
     return CheckSettings(
         dlq=table.dlq,
         target=table.target,

@@ -16,7 +16,7 @@ from deadletter.config.tables import policies
 from deadletter.config.tables.base import Table
 from deadletter.config.tables.keys import nearest
 from deadletter.config.tables.serve import WatchTable
-from deadletter.config.validate import Judge, Parts
+from deadletter.config.validate import Validator, ValidParts
 from deadletter.core.deciding.coverage import covers, errors_cover, glob_covers
 from deadletter.core.deciding.policy import MAX_PROGRAM_CHARS, Match, Policy
 from deadletter.core.text.durations import duration_text
@@ -28,7 +28,7 @@ _DEFAULT: Final = "default"
 _T = TypeVar("_T", bound=Table)
 
 
-def check(judge: Judge, parts: Parts) -> None:
+def check(judge: Validator, parts: ValidParts) -> None:
     """Refuses whatever makes no sense together."""
     vhost = _addresses(judge, parts)
     _programs(judge)
@@ -38,7 +38,7 @@ def check(judge: Judge, parts: Parts) -> None:
     _watches(judge, parts, vhost)
 
 
-def _addresses(judge: Judge, parts: Parts) -> str:
+def _addresses(judge: Validator, parts: ValidParts) -> str:
     """Checked; and the vhost of watches that name none."""
     address = Address()
     if parts.broker is not None:
@@ -58,7 +58,7 @@ def _addresses(judge: Judge, parts: Parts) -> str:
     return address.vhost
 
 
-def _written(judge: Judge, section: str) -> list[tuple[int, dict[str, object]]]:
+def _written(judge: Validator, section: str) -> list[tuple[int, dict[str, object]]]:
     """The tables of a list as they are written, valid or not."""
     tables = judge.gathered.tree.get(section)
     return (
@@ -68,7 +68,7 @@ def _written(judge: Judge, section: str) -> list[tuple[int, dict[str, object]]]:
     )
 
 
-def _programs(judge: Judge) -> None:
+def _programs(judge: Validator) -> None:
     programs: dict[int, str] = {}
     for place, table in _written(judge, "policies"):
         match = table.get("match")
@@ -80,7 +80,7 @@ def _programs(judge: Judge) -> None:
             judge.refuse(("policies", place, "match", "body"), f"a jq program ({refusal})")
 
 
-def _names(judge: Judge) -> None:
+def _names(judge: Validator) -> None:
     seen: dict[object, int] = {}
     for place, table in _written(judge, "policies"):
         name = table.get("name")
@@ -95,7 +95,7 @@ def _names(judge: Judge) -> None:
         seen.setdefault(name, place)
 
 
-def _policies(judge: Judge, parts: Parts) -> None:
+def _policies(judge: Validator, parts: ValidParts) -> None:
     for place, table in enumerate(parts.policies):
         if table is not None:
             _policy(judge, build.policy, table, ("policies", place))
@@ -109,7 +109,7 @@ def _policies(judge: Judge, parts: Parts) -> None:
             judge.refuse(("policies",), str(error).removeprefix("policies: expected "), got="these")
 
 
-def _policy(judge: Judge, make: Callable[[_T], Policy], table: _T, trail: Trail) -> None:
+def _policy(judge: Validator, make: Callable[[_T], Policy], table: _T, trail: Trail) -> None:
     """What a policy cannot be once it is compiled."""
     try:
         policy = make(table)
@@ -130,11 +130,11 @@ def _policy(judge: Judge, make: Callable[[_T], Policy], table: _T, trail: Trail)
                 break
 
 
-def _reached(judge: Judge) -> None:
+def _reached(judge: Validator) -> None:
     """That every policy has letters left to take. Looks at the matches alone, whatever else may be wrong."""
     before: list[tuple[int, str, Match]] = []
     for place, table in _written(judge, "policies"):
-        match_table = judge.quietly(policies.Match, table.get("match", {}))
+        match_table = judge.quietly(policies.MatchTable, table.get("match", {}))
         if match_table is None:
             continue
         match = build.match(match_table)
@@ -157,7 +157,7 @@ def _reached(judge: Judge) -> None:
         )
 
 
-def _watched_by(judge: Judge) -> None:
+def _watched_by(judge: Validator) -> None:
     """That the policies a watch names are there."""
     known = [name for _, table in _written(judge, "policies") if isinstance(name := table.get("name"), str)]
     for place, table in _written(judge, "watches"):
@@ -169,7 +169,7 @@ def _watched_by(judge: Judge) -> None:
                 judge.refuse(("watches", place, "policies", number), f"the name of a policy ({hint})")
 
 
-def _watches(judge: Judge, parts: Parts, vhost: str) -> None:
+def _watches(judge: Validator, parts: ValidParts, vhost: str) -> None:
     valid = [(place, watch) for place, watch in enumerate(parts.watches) if watch is not None]
     for place, watch in valid:
         here = watch.vhost or vhost
@@ -180,7 +180,7 @@ def _watches(judge: Judge, parts: Parts, vhost: str) -> None:
         _inside_levels(judge, place, watch, beside)
 
 
-def _taken(judge: Judge, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:
+def _taken(judge: Validator, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:
     for earlier_place, earlier in before:
         if glob_covers(earlier.takes, watch.takes):
             where = judge.gathered.source(("watches", earlier_place))
@@ -191,7 +191,7 @@ def _taken(judge: Judge, place: int, watch: WatchTable, before: list[tuple[int, 
             return
 
 
-def _delays(judge: Judge, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:
+def _delays(judge: Validator, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:
     """The numbered delays are there once in a vhost, whoever uses them."""
     if watch.way != "levels":
         return
@@ -207,7 +207,9 @@ def _delays(judge: Judge, place: int, watch: WatchTable, before: list[tuple[int,
             return
 
 
-def _inside_levels(judge: Judge, place: int, watch: WatchTable, beside: list[tuple[int, WatchTable]]) -> None:
+def _inside_levels(
+    judge: Validator, place: int, watch: WatchTable, beside: list[tuple[int, WatchTable]]
+) -> None:
     """That nobody takes letters out of the numbered delays, or feeds what was given up back into them."""
     for levels_place, levels in beside:
         if levels.way != "levels":

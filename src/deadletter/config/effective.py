@@ -11,10 +11,10 @@ from deadletter.config.settings import DEFAULT, BrokerSettings, Effective
 from deadletter.config.tables.base import Table
 from deadletter.config.tables.file import File
 from deadletter.config.tables.keys import KINDS, below, fields
-from deadletter.config.validate import Judge
+from deadletter.config.validate import Validator
 
 
-def effective(judge: Judge, broker: BrokerSettings) -> tuple[Effective, ...]:
+def effective(judge: Validator, broker: BrokerSettings) -> tuple[Effective, ...]:
     """In the file's order; what follows from something else, as the API's address does, as it follows."""
     worked_out = {"broker.api": clean(broker.api), "broker.name": broker.name}
     return tuple(
@@ -26,7 +26,7 @@ def effective(judge: Judge, broker: BrokerSettings) -> tuple[Effective, ...]:
 
 
 def _table(
-    judge: Judge, raw: dict[str, Any], models: tuple[type[Table], ...], trail: Trail, *, written: bool
+    judge: Validator, raw: dict[str, Any], models: tuple[type[Table], ...], trail: Trail, *, written: bool
 ) -> Iterator[Effective]:
     kind = raw.get("kind")
     own = tuple(m for m in models if len(models) == 1 or KINDS[models.index(m)] == kind)

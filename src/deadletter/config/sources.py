@@ -18,7 +18,7 @@ from pydantic import PlainValidator
 from deadletter.config import files
 from deadletter.config.files import Trail
 from deadletter.config.settings import DEFAULT, Source
-from deadletter.config.tables.keys import Key, nearest, types_in, variables
+from deadletter.config.tables.keys import ConfigKey, nearest, types_in, variables
 from deadletter.errors import ConfigError, Problem
 
 CONFIG_VARIABLE: Final = "DLQ_CONFIG"
@@ -141,7 +141,7 @@ def _named(path: Path, source: str) -> Path:
     return path
 
 
-def _from_text(text: str, key: Key) -> object:
+def _from_text(text: str, key: ConfigKey) -> object:
     """A variable's text as the type the key has, where that is plain; else the text, to be judged later."""
     kinds = types_in(key.field.annotation)
     if list in kinds and key.path != ("broker", "url"):

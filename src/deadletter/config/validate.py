@@ -16,49 +16,49 @@ from deadletter.config.files import Trail
 from deadletter.config.secrets import shown
 from deadletter.config.sources import Gathered
 from deadletter.config.tables.base import FINDINGS, Table
-from deadletter.config.tables.file import Broker, Check, File, Store
+from deadletter.config.tables.file import Broker, CheckTable, File, StoreTable
 from deadletter.config.tables.keys import KINDS, below, fields, nearest
 from deadletter.config.tables.policies import DefaultPolicy, PolicyTable
-from deadletter.config.tables.serve import Alerts, Guards, Serve, WatchTable
+from deadletter.config.tables.serve import AlertsTable, Guards, Serve, WatchTable
 from deadletter.errors import Problem
 
 _T = TypeVar("_T", bound=Table)
 _ABSENT: Final = object()
 
 
-class Parts(NamedTuple):
+class ValidParts(NamedTuple):
     """What is valid in itself; None where something is not, so that the others can still be looked at."""
 
     broker: Broker | None
-    store: Store | None
+    store: StoreTable | None
     policies: list[PolicyTable | None]
     default_policy: DefaultPolicy | None
     watches: list[WatchTable | None]
     guards: Guards | None
     serve: Serve | None
-    alerts: Alerts | None
-    check: Check | None
+    alerts: AlertsTable | None
+    check: CheckTable | None
 
 
-class Judge:
+class Validator:
     """Collects problems about one gathered tree."""
 
     def __init__(self, gathered: Gathered) -> None:
         self.gathered = gathered
         self.problems: list[Problem] = list(gathered.problems)
 
-    def parts(self) -> Parts:
+    def parts(self) -> ValidParts:
         known = self._known(self.gathered.tree, (File,), ())
-        return Parts(
+        return ValidParts(
             broker=self._table(Broker, known, "broker"),
-            store=self._table(Store, known, "store"),
+            store=self._table(StoreTable, known, "store"),
             policies=self._list(PolicyTable, known, "policies"),
             default_policy=self._table(DefaultPolicy, known, "default_policy"),
             watches=self._list(WatchTable, known, "watches"),
             guards=self._table(Guards, known, "guards"),
             serve=self._table(Serve, known, "serve"),
-            alerts=self._table(Alerts, known, "alerts"),
-            check=self._table(Check, known, "check"),
+            alerts=self._table(AlertsTable, known, "alerts"),
+            check=self._table(CheckTable, known, "check"),
         )
 
     def refuse(self, trail: Trail, expected: str, got: str | None = None) -> None:

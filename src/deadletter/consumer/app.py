@@ -23,11 +23,11 @@ from deadletter.broker.session import Link, Persistence
 from deadletter.consumer.backoffs import Delays, milliseconds
 from deadletter.consumer.events import Audience, Listener, Stopping
 from deadletter.consumer.handlers.failure_details import Redact, Teller
-from deadletter.consumer.handlers.once import Key
+from deadletter.consumer.handlers.once import MessageKey
 from deadletter.consumer.idempotency import Ids
-from deadletter.consumer.outcomes import Rule
-from deadletter.consumer.queues.health_wait import Health
-from deadletter.consumer.queues.queue_options import LAYOUTS, Desk, LayoutName, Wishes
+from deadletter.consumer.outcomes import OnErrorRule
+from deadletter.consumer.queues.health_wait import HealthCheck
+from deadletter.consumer.queues.queue_options import LAYOUTS, LayoutName, QueueOptions, QueueWishes
 from deadletter.consumer.serving import DepthAlert, DepthCall, DepthWatch, Serving
 from deadletter.consumer.signals import Signals
 from deadletter.consumer.statistics import (
@@ -39,12 +39,12 @@ from deadletter.consumer.statistics import (
     way_of,
 )
 from deadletter.errors import CannotConnect, UsageError
-from deadletter.move.courier import Tally
+from deadletter.move.courier import MoveTally
 
 if TYPE_CHECKING:
     from deadletter.testing.memory import MemoryBroker
 
-__all__ = ["LAYOUTS", "Consumer", "DepthAlert", "Desk", "LayoutName"]
+__all__ = ["LAYOUTS", "Consumer", "DepthAlert", "LayoutName"]
 
 FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 DEPTH_S: Final = 30.0
@@ -62,7 +62,7 @@ class Consumer:
         service: str = "",
         release: str = "",
         redact: Redact | None = None,
-        health: Health | None = None,
+        health: HealthCheck | None = None,
         grace: float = 30.0,
         persistence: Persistence = FOR_EVER,
     ) -> None:
@@ -73,7 +73,7 @@ class Consumer:
         self._health = health
         self._grace_s = grace
         self._persistence = persistence
-        self._desks: dict[str, Desk] = {}
+        self._desks: dict[str, QueueOptions] = {}
         self._depths: list[DepthWatch] = []
         self._emit = Audience()
         self._stop: asyncio.Event | None = None
@@ -89,15 +89,15 @@ class Consumer:
         layout: LayoutName = "auto",
         retries: int = 5,
         backoff: Delays | None = None,
-        on: Mapping[type[BaseException], Rule] | None = None,
+        on: Mapping[type[BaseException], OnErrorRule] | None = None,
         prefetch: int = 100,
         concurrency: int = 10,
         timeout: float | None = None,
         deliveries: int = 5,
         budget: float | None = None,
-        health: Health | None = None,
+        health: HealthCheck | None = None,
         idempotent: Ids | None = None,
-        key: Key | None = None,
+        key: MessageKey | None = None,
     ) -> Callable[[_F], _F]:
         """Handle the messages of this queue with the decorated function.
 
@@ -107,7 +107,7 @@ class Consumer:
         is not handled again, by its `message_id` or by `key`.
         """
         return self._decorator(
-            Wishes(
+            QueueWishes(
                 queue=name,
                 layout=layout,
                 retries=retries,
@@ -133,15 +133,15 @@ class Consumer:
         layout: LayoutName = "auto",
         retries: int = 5,
         backoff: Delays | None = None,
-        on: Mapping[type[BaseException], Rule] | None = None,
+        on: Mapping[type[BaseException], OnErrorRule] | None = None,
         prefetch: int | None = None,
         concurrency: int = 1,
         timeout: float | None = None,
         deliveries: int = 5,
         budget: float | None = None,
-        health: Health | None = None,
+        health: HealthCheck | None = None,
         idempotent: Ids | None = None,
-        key: Key | None = None,
+        key: MessageKey | None = None,
     ) -> Callable[[_F], _F]:
         """Handle up to `size` messages of this queue in one call; fewer when none came for `wait` seconds.
 
@@ -149,7 +149,7 @@ class Consumer:
         is treated by the rules. `raise BatchFailed({index: error})`: these failed, the others are done.
         """
         return self._decorator(
-            Wishes(
+            QueueWishes(
                 queue=name,
                 layout=layout,
                 retries=retries,
@@ -168,7 +168,7 @@ class Consumer:
             )
         )
 
-    def _decorator(self, wishes: Wishes) -> Callable[[_F], _F]:
+    def _decorator(self, wishes: QueueWishes) -> Callable[[_F], _F]:
         wishes.check()
 
         def decorate(function: _F) -> _F:
@@ -202,7 +202,7 @@ class Consumer:
                 found[queue] = await queue_statistics(link, way, queue, rules.schedule, rules.schedules)
         return found
 
-    async def drain(self, queue: str, *delays: float) -> dict[str, Tally]:
+    async def drain(self, queue: str, *delays: float) -> dict[str, MoveTally]:
         """Let out now what waits in the delays of a queue: in these (in seconds), or in all of them.
 
         Returns what became of each, by the name of the delay's queue. The consumer need not run.

@@ -84,25 +84,25 @@ def retry(backoff: Delays | None = None, *, retries: int | None = None) -> Retry
     return Retrying(backoff=backoff, retries=retries)
 
 
-Rule: TypeAlias = Delays | Retrying | Finally
-Treatment: TypeAlias = Schedule | Finally
+OnErrorRule: TypeAlias = Delays | Retrying | Finally
+ErrorTreatment: TypeAlias = Schedule | Finally
 
 
 class Rules:
     """What each error means for one queue."""
 
     def __init__(
-        self, *, retries: int, backoff: Delays, on: Mapping[type[BaseException], Rule] | None = None
+        self, *, retries: int, backoff: Delays, on: Mapping[type[BaseException], OnErrorRule] | None = None
     ) -> None:
         self.schedule: Schedule = compiled(backoff, retries)
-        self._by_error: dict[type[BaseException], Treatment] = {}
-        told: Mapping[Any, Rule] = on or {}  # not everybody has a type checker
+        self._by_error: dict[type[BaseException], ErrorTreatment] = {}
+        told: Mapping[Any, OnErrorRule] = on or {}  # not everybody has a type checker
         for error, rule in told.items():
             if not (isinstance(error, type) and issubclass(error, BaseException)):
                 raise UsageError(f"on: expected classes of errors, got {error!r}: no handler can raise that")
             self._by_error[error] = self._treatment(rule, retries, backoff)
 
-    def _treatment(self, rule: Rule, retries: int, backoff: Delays) -> Treatment:
+    def _treatment(self, rule: OnErrorRule, retries: int, backoff: Delays) -> ErrorTreatment:
         match rule:
             case Finally():
                 return rule
@@ -114,7 +114,7 @@ class Rules:
                     raise UsageError(f"on: expected park, discard, retry(…) or a back-off, got {rule!r}")
                 return compiled(rule, retries)
 
-    def of(self, error: BaseException) -> Treatment:
+    def of(self, error: BaseException) -> ErrorTreatment:
         """By the nearest class of the error that has a rule; else the queue's own retries."""
         for kind in type(error).__mro__:
             found = self._by_error.get(kind)

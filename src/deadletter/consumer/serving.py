@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
-from deadletter.broker.session import Event as SessionEvent
 from deadletter.broker.session import Link, Persistence, Waiting, supervise
+from deadletter.broker.session import SessionEvent as SessionEvent
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.judging import told
-from deadletter.consumer.queues.declared_layouts import Ground, Laid
+from deadletter.consumer.queues.declared_layouts import DeclaredLayouts, Laid
 from deadletter.consumer.queues.due_release import Releasing
 from deadletter.consumer.queues.extra_rungs import declare_rung, is_extra_rung
-from deadletter.consumer.queues.health_wait import Gate, Health
-from deadletter.consumer.queues.layout_routes import Way
-from deadletter.consumer.queues.queue_consumer import Station
-from deadletter.consumer.queues.queue_options import Desk
+from deadletter.consumer.queues.health_wait import HealthCheck, HealthWait
+from deadletter.consumer.queues.layout_routes import ConsumerLayout
+from deadletter.consumer.queues.queue_consumer import QueueConsumer
+from deadletter.consumer.queues.queue_options import QueueOptions
 from deadletter.consumer.statistics import depth_of
 from deadletter.core.guards.budget import Budget
 from deadletter.errors import ConnectionLost, DeadletterError, MoveFailed
@@ -67,12 +67,12 @@ class Serving:
     def __init__(
         self,
         addresses: Sequence[Address],
-        desks: tuple[Desk, ...],
+        desks: tuple[QueueOptions, ...],
         *,
         api: str | None,
         name: str,
         teller: Teller,
-        health: Health | None,
+        health: HealthCheck | None,
         depths: tuple[DepthWatch, ...],
         persistence: Persistence,
         grace_s: float,
@@ -94,7 +94,7 @@ class Serving:
         self._emit = emit
         self._stop = stop
         self._ready = ready
-        self._stations: dict[str, Station] = {}
+        self._stations: dict[str, QueueConsumer] = {}
         """By queue; the last one of each."""
         self._leaving: SystemExit | KeyboardInterrupt | None = None
         now = asyncio.get_running_loop().time()
@@ -176,7 +176,7 @@ class Serving:
 
     async def _on(self, link: Link) -> None:
         """All queues on one link."""
-        ground = Ground(link, self._api, self._memory)
+        ground = DeclaredLayouts(link, self._api, self._memory)
         laid = [await ground.lay(desk) for desk in self._desks]
         tasks = [
             asyncio.ensure_future(self._serve_queue(link, ground, desk, one))
@@ -186,7 +186,7 @@ class Serving:
         watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
         if self._memory is None:  # in an application's tests nobody deletes anything behind its back
             watching.append(asyncio.ensure_future(ground.keep(self._desks, self._emit)))
-            if any(one.paths.way is Way.RETURN for one in laid):
+            if any(one.paths.way is ConsumerLayout.RETURN for one in laid):
                 watching.append(asyncio.ensure_future(ground.tidy()))
         self._emit(
             Ready(
@@ -212,21 +212,21 @@ class Serving:
         if not self._stop.is_set() and any(task.cancelled() for task in ended):
             raise MoveFailed("a task of the consumer was cancelled by somebody else: it cannot go on")
 
-    def _releasing(self, link: Link, ground: Ground, laid: list[Laid]) -> list[asyncio.Task[None]]:
+    def _releasing(self, link: Link, ground: DeclaredLayouts, laid: list[Laid]) -> list[asyncio.Task[None]]:
         """In the layout `return` somebody takes what is due home: whoever consumes such a queue."""
         for desk, one in zip(self._desks, laid, strict=True):
-            if one.paths.way is Way.RETURN:
+            if one.paths.way is ConsumerLayout.RETURN:
 
-                async def mend(target: str, desk: Desk = desk) -> None:
+                async def mend(target: str, desk: QueueOptions = desk) -> None:
                     await ground.mend(desk, target)
 
                 return [asyncio.create_task(Releasing(mend=mend, emit=self._emit).on(link, self._stop))]
         return []
 
-    async def _serve_queue(self, link: Link, ground: Ground, desk: Desk, laid: Laid) -> None:
+    async def _serve_queue(self, link: Link, ground: DeclaredLayouts, desk: QueueOptions, laid: Laid) -> None:
         """One queue on one link: a queue that goes away is waited for, and so is its health."""
         checks = tuple(check for check in (self._health, desk.health) if check is not None)
-        gate = Gate(desk.plan.queue, checks, self._emit)
+        gate = HealthWait(desk.plan.queue, checks, self._emit)
         whole = True
         while await self._may_go(gate):
             try:
@@ -243,12 +243,14 @@ class Serving:
                 self._emit(Lost(what=f"queue {desk.plan.queue}", why=str(error), seconds=PAUSE_S))
                 await self._unless_stopped(asyncio.sleep(PAUSE_S))
 
-    async def _may_go(self, gate: Gate) -> bool:
+    async def _may_go(self, gate: HealthWait) -> bool:
         """Wait until the queue may be consumed; False: the consumer is to end."""
         await self._unless_stopped(gate.opened())
         return not self._stop.is_set()
 
-    async def _shift(self, link: Link, ground: Ground, desk: Desk, laid: Laid, gate: Gate) -> None:
+    async def _shift(
+        self, link: Link, ground: DeclaredLayouts, desk: QueueOptions, laid: Laid, gate: HealthWait
+    ) -> None:
         """Until the consumer is to end, or the gate closes."""
 
         async def mend(target: str) -> None:
@@ -257,7 +259,7 @@ class Serving:
             else:
                 await ground.mend(desk, target)
 
-        station = Station(
+        station = QueueConsumer(
             desk.plan,
             desk.handler,
             laid.paths,

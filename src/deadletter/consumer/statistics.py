@@ -13,8 +13,8 @@ from typing import Final, assert_never
 from deadletter.amqp.address import Address
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.session import Link
-from deadletter.consumer.queues.layout_routes import Way, extra_rung_name
-from deadletter.consumer.queues.queue_options import Desk
+from deadletter.consumer.queues.layout_routes import ConsumerLayout, extra_rung_name
+from deadletter.consumer.queues.queue_options import QueueOptions
 from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts import ladder, looping
@@ -23,7 +23,7 @@ from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import ManagementRefused, NotFound, QueueMissing, UsageError, WireError
-from deadletter.move.courier import Bounds, Courier, Tally
+from deadletter.move.courier import Bounds, Courier, MoveTally
 from deadletter.move.verdict import Leave, Send, Verdict
 
 _ORIGIN: Final = frozenset({names.ORIGIN_QUEUE.encode()})
@@ -52,13 +52,15 @@ class QueueStatistics:
     parked: int | None = None
 
 
-def delays_of(way: Way, queue: str, schedule: Schedule, more: Sequence[Schedule]) -> Mapping[str, int]:
+def delays_of(
+    way: ConsumerLayout, queue: str, schedule: Schedule, more: Sequence[Schedule]
+) -> Mapping[str, int]:
     """The queues in which letters wait, and for how long; `schedule` is the queue's own."""
     asked = {ms for one in more for ms in one.levels_ms}
     match way:
-        case Way.RETURN:
+        case ConsumerLayout.RETURN:
             return {level_name(ms): ms for ms in sorted(schedule.levels_ms | asked)}
-        case Way.LADDER:
+        case ConsumerLayout.LADDER:
             own = schedule.typical_delays_ms
             rungs = {
                 ladder.rung_name(queue, retry): own[min(retry, len(own)) - 1]
@@ -66,33 +68,33 @@ def delays_of(way: Way, queue: str, schedule: Schedule, more: Sequence[Schedule]
             }
             extra = sorted(asked - schedule.levels_ms)
             return {**rungs, **{extra_rung_name(queue, ms): ms for ms in extra}}
-        case Way.LOOP:
+        case ConsumerLayout.LOOP:
             return {looping.retry_queue_name(queue): next(iter(schedule.levels_ms), 0)}
-        case Way.NATIVE | Way.EXTERNAL:
+        case ConsumerLayout.NATIVE | ConsumerLayout.EXTERNAL:
             return {}
         case _:
             assert_never(way)
 
 
-def parked_in(way: Way, queue: str) -> str | None:
+def parked_in(way: ConsumerLayout, queue: str) -> str | None:
     """The queue of its parked letters."""
     match way:
-        case Way.RETURN:
+        case ConsumerLayout.RETURN:
             return PARKED
-        case Way.LADDER:
+        case ConsumerLayout.LADDER:
             return ladder.dlq_name(queue)
-        case Way.LOOP | Way.NATIVE:
+        case ConsumerLayout.LOOP | ConsumerLayout.NATIVE:
             return dlq_name(queue)
-        case Way.EXTERNAL:
+        case ConsumerLayout.EXTERNAL:
             return None
         case _:
             assert_never(way)
 
 
-async def way_of(link: Link, api: str | None, desk: Desk) -> Way:
+async def way_of(link: Link, api: str | None, desk: QueueOptions) -> ConsumerLayout:
     """The layout a queue is in; what `auto` means depends on the broker and the queue."""
     if desk.layout != "auto":
-        return Way(desk.layout)
+        return ConsumerLayout(desk.layout)
     queue, rules = desk.plan.queue, desk.handler.rules
     try:
         live = await read_topology(link.address, api)
@@ -108,11 +110,11 @@ async def way_of(link: Link, api: str | None, desk: Desk) -> Way:
         more_levels_ms={ms for schedule in rules.schedules for ms in schedule.levels_ms},
         there=live,
     )
-    return Way(found.layout)
+    return ConsumerLayout(found.layout)
 
 
 async def queue_statistics(
-    link: Link, way: Way, queue: str, schedule: Schedule, more: Sequence[Schedule] = ()
+    link: Link, way: ConsumerLayout, queue: str, schedule: Schedule, more: Sequence[Schedule] = ()
 ) -> QueueStatistics:
     """As it is now. QueueMissing when the queue itself is not there; what else is missing counts as empty."""
     counted = await depth_of(link, queue)
@@ -148,26 +150,28 @@ async def depth_of(link: Link, queue: str) -> tuple[int, int] | None:
     return found.message_count, found.consumer_count
 
 
-async def drain_level(addresses: Sequence[Address], way: Way, queue: str, level: str) -> Tally:
+async def drain_level(addresses: Sequence[Address], way: ConsumerLayout, queue: str, level: str) -> MoveTally:
     """Move what waits in one delay of this queue on, now, with the safe move.
 
     `ladder` and `loop`: back into the queue. `return`: its letters, and no others, to `deadletter.due`, from
     where they go home as if their time were over.
     """
     match way:
-        case Way.RETURN:
+        case ConsumerLayout.RETURN:
             go = Send(routing_key=DUE)
 
             def decide(letter: Letter) -> Verdict:
                 mine = letter.select(_ORIGIN).get(names.ORIGIN_QUEUE) == queue
                 return go if mine else Leave()
-        case Way.LADDER | Way.LOOP:
+        case ConsumerLayout.LADDER | ConsumerLayout.LOOP:
             # The broker's deaths are a loop's attempts.
-            home = Send(routing_key=queue, deaths=Deaths.KEEP if way is Way.LOOP else Deaths.SET_ASIDE)
+            home = Send(
+                routing_key=queue, deaths=Deaths.KEEP if way is ConsumerLayout.LOOP else Deaths.SET_ASIDE
+            )
 
             def decide(letter: Letter) -> Verdict:  # noqa: ARG001 -- all of them, whatever they are
                 return home
-        case Way.NATIVE | Way.EXTERNAL:
+        case ConsumerLayout.NATIVE | ConsumerLayout.EXTERNAL:
             raise UsageError(
                 f"queue {queue}: expected a layout whose delays are queues (return, ladder, loop), got {way}"
             )

@@ -56,7 +56,7 @@ class Access:
             return False
 
 
-class Guarded:
+class GuardedApp:
     """The app behind these checks."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:

@@ -27,12 +27,12 @@ from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
-    Event,
     FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
     GrowthFound,
+    HousekeepingDone,
     Late,
     LeaseChanged,
     LifeChanged,
@@ -40,9 +40,9 @@ from deadletter.service.telling.service_events import (
     QueueGone,
     QueueSeen,
     Recovered,
+    ServiceEvent,
     Stage,
     SweepEnded,
-    Tidied,
     Trouble,
 )
 
@@ -82,7 +82,7 @@ class Board:
         self._findings: dict[tuple[str, str], FindingStatus] = {}
         self._troubles: dict[str, TroubleStatus] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ServiceEvent) -> None:
         match event:
             case Confirmed() | Late() | Decided():
                 pass  # letters are counted by the metrics
@@ -109,7 +109,7 @@ class Board:
                 _keep(self._budgets, policy, event)
             case LeaseChanged(name=name, held=held):
                 _keep(self._leases, name, held)
-            case Tidied():
+            case HousekeepingDone():
                 pass  # a number: it is a metric
             case SweepEnded(dlq=dlq):
                 _keep(self._swept, dlq, (self._now(), event))

@@ -11,11 +11,11 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from deadletter import __version__
-from deadletter.desk.access import Access, Guarded
+from deadletter.desk.access import Access, GuardedApp
 from deadletter.desk.front import front_page
 from deadletter.desk.problems import MEDIA_TYPE, tell_problems
 from deadletter.desk.view import OfficeView, Status, SweepAnswer
-from deadletter.service.telling.service_health import Condition, Health
+from deadletter.service.telling.service_health import Condition, ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
 
 _DLQS: Final = 1_000
@@ -40,7 +40,7 @@ class Sweeps:
     sweeps: list[SweepAnswer]
 
 
-class Problem(BaseModel):
+class ProblemBody(BaseModel):
     """Why a request was refused."""
 
     title: str
@@ -56,7 +56,7 @@ def _problems(**said: str) -> dict[int | str, dict[str, object]]:
     }
 
 
-def create_app(office: OfficeView, metrics: Metrics, health: Health, access: Access) -> FastAPI:
+def create_app(office: OfficeView, metrics: Metrics, health: ServiceHealth, access: Access) -> FastAPI:
     """The app, behind its checks."""
     app = FastAPI(
         title="Deadletter",
@@ -65,7 +65,7 @@ def create_app(office: OfficeView, metrics: Metrics, health: Health, access: Acc
         docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
     )
-    app.add_middleware(Guarded, access=access)
+    app.add_middleware(GuardedApp, access=access)
     tell_problems(app)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -125,7 +125,7 @@ def create_app(office: OfficeView, metrics: Metrics, health: Health, access: Acc
 
     def with_problems() -> dict[str, object]:
         document = original()
-        document["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        document["components"]["schemas"]["Problem"] = ProblemBody.model_json_schema()
         return document
 
     app.openapi = with_problems  # type: ignore[method-assign]

@@ -19,8 +19,8 @@ from deadletter.core.topology.vhost import (
     DEFAULT_EXCHANGE,
     PREDECLARED,
     Binding,
+    DestinationKind,
     Exchange,
-    Kind,
     Queue,
     Topology,
 )
@@ -32,7 +32,7 @@ _KEYS_SHOWN: Final = 3
 _PREDECLARED: Final = frozenset(name for name, _ in PREDECLARED)
 
 
-class Shape(Enum):
+class DrawnShape(Enum):
     EXCHANGE = "exchange"
     QUEUE = "queue"
     HOLE = "hole"
@@ -41,17 +41,17 @@ class Shape(Enum):
     """Named by a plan that leaves it to the application to declare."""
 
 
-class Line(Enum):
+class DrawnLine(Enum):
     BINDING = "binding"
     DEATH = "death"
     ALTERNATE = "alternate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class DrawnNode:
     id: str
     """`exchange orders` or `queue orders`: unique, and what a person would call it."""
-    shape: Shape
+    shape: DrawnShape
     title: str
     lines: tuple[str, ...] = ()
 
@@ -60,7 +60,7 @@ class Node:
 class Arrow:
     source: str
     target: str
-    line: Line
+    line: DrawnLine
     label: str = ""
     waited: bool = False
     """Letters go here by waiting: a queue with a TTL. Such an arrow is mostly the way back of a retry."""
@@ -68,7 +68,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    nodes: tuple[Node, ...]
+    nodes: tuple[DrawnNode, ...]
     arrows: tuple[Arrow, ...]
 
 
@@ -101,11 +101,11 @@ def _exchange_id(name: str) -> str:
 def _arrows(topology: Topology) -> Iterator[Arrow]:
     for binding in topology.bindings:
         if binding.source:
-            named = _queue_id if binding.to is Kind.QUEUE else _exchange_id
+            named = _queue_id if binding.to is DestinationKind.QUEUE else _exchange_id
             yield Arrow(
                 source=_exchange_id(binding.source),
                 target=named(binding.destination),
-                line=Line.BINDING,
+                line=DrawnLine.BINDING,
                 label=_binding_label(binding, topology.exchanges.get(binding.source)),
             )
     for queue in topology.queues.values():
@@ -119,13 +119,15 @@ def _arrows(topology: Topology) -> Iterator[Arrow]:
         else:
             to = _exchange_id(target)
             label = ", ".join(part for part in (when, f"as {key}" if key else "") if part)
-        yield Arrow(source=_queue_id(queue.name), target=to, line=Line.DEATH, label=label, waited=bool(when))
+        yield Arrow(
+            source=_queue_id(queue.name), target=to, line=DrawnLine.DEATH, label=label, waited=bool(when)
+        )
     for exchange in topology.exchanges.values():
         if exchange.alternate is not None:
             yield Arrow(
                 source=_exchange_id(exchange.name),
                 target=_exchange_id(exchange.alternate),
-                line=Line.ALTERNATE,
+                line=DrawnLine.ALTERNATE,
                 label="unroutable",
             )
 
@@ -152,28 +154,30 @@ def _listed(labels: list[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if shown and more > 0 else "")
 
 
-def _nodes(topology: Topology, arrows: Iterable[Arrow], *, planned: bool) -> Iterator[Node]:
+def _nodes(topology: Topology, arrows: Iterable[Arrow], *, planned: bool) -> Iterator[DrawnNode]:
     named = list(dict.fromkeys(name for arrow in arrows for name in (arrow.source, arrow.target)))
     used = set(named)
     for exchange in topology.exchanges.values():
         if exchange.name not in _PREDECLARED or _exchange_id(exchange.name) in used:
-            yield Node(
+            yield DrawnNode(
                 id=_exchange_id(exchange.name),
-                shape=Shape.EXCHANGE,
+                shape=DrawnShape.EXCHANGE,
                 title=exchange.name or "(default exchange)",
                 lines=(exchange.type,),
             )
     for queue in topology.queues.values():
-        yield Node(id=_queue_id(queue.name), shape=Shape.QUEUE, title=queue.name, lines=tuple(_facts(queue)))
+        yield DrawnNode(
+            id=_queue_id(queue.name), shape=DrawnShape.QUEUE, title=queue.name, lines=tuple(_facts(queue))
+        )
     there = {_exchange_id(name) for name in topology.exchanges} | {
         _queue_id(name) for name in topology.queues
     }
     for name in named:
         if name not in there:
             kind, _, title = name.partition(" ")
-            shape = Shape.GIVEN if planned else Shape.HOLE
+            shape = DrawnShape.GIVEN if planned else DrawnShape.HOLE
             said = f"{kind}, the application's" if planned else f"no such {kind} here"
-            yield Node(id=name, shape=shape, title=title, lines=(said,))
+            yield DrawnNode(id=name, shape=shape, title=title, lines=(said,))
 
 
 def _facts(queue: Queue) -> Iterator[str]:

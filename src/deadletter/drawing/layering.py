@@ -24,7 +24,7 @@ _SWEEPS: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class DrawnWay:
     """An arrow and what it passes: places in the layers between, left to right. Backward: none, it goes
     round the outside."""
 
@@ -37,7 +37,7 @@ class Way:
 class Layers:
     layers: tuple[tuple[str, ...], ...]
     """Ids of nodes, and of places that arrows pass; top to bottom."""
-    ways: tuple[Way, ...]
+    ways: tuple[DrawnWay, ...]
 
 
 def layered(picture: Graph) -> Layers:
@@ -49,18 +49,18 @@ def layered(picture: Graph) -> Layers:
     columns: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for name in ids:
         columns[layer[name]].append(name)
-    ways: list[Way] = []
+    ways: list[DrawnWay] = []
     links: list[tuple[str, str]] = []
     for number, arrow in enumerate(arrows):
         if number in backward:
-            ways.append(Way(arrow=arrow, backward=True))
+            ways.append(DrawnWay(arrow=arrow, backward=True))
             continue
         through = tuple(
             f"pass {number} {place}" for place in range(layer[arrow.source] + 1, layer[arrow.target])
         )
         for place, name in enumerate(through, layer[arrow.source] + 1):
             columns[place].append(name)
-        ways.append(Way(arrow=arrow, through=through))
+        ways.append(DrawnWay(arrow=arrow, through=through))
         stops = (arrow.source, *through, arrow.target)
         links += pairwise(stops)
     return Layers(layers=tuple(tuple(column) for column in _ordered(columns, links)), ways=tuple(ways))

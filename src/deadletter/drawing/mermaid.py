@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from deadletter.core.text.safe_text import line
-from deadletter.drawing.graph import Arrow, Graph, Line, Node, Shape
+from deadletter.drawing.graph import Arrow, DrawnLine, DrawnNode, DrawnShape, Graph
 
 _STYLES: Final = (
     "    classDef exchange fill:#e8eefc,stroke:#4a6fd0,color:#1c2a4a",
@@ -28,12 +28,12 @@ def mermaid(picture: Graph) -> str:
     return "\n".join([*lines, *_STYLES]) + "\n"
 
 
-def _box(node: Node) -> str:
+def _box(node: DrawnNode) -> str:
     text = "<br/>".join([_escaped(node.title), *(f"<small>{_escaped(line)}</small>" for line in node.lines)])
     match node.shape:
-        case Shape.EXCHANGE:
+        case DrawnShape.EXCHANGE:
             return f'(["{text}"])'
-        case Shape.QUEUE | Shape.HOLE | Shape.GIVEN:
+        case DrawnShape.QUEUE | DrawnShape.HOLE | DrawnShape.GIVEN:
             return f'["{text}"]'
         case _:
             assert_never(node.shape)
@@ -42,9 +42,9 @@ def _box(node: Node) -> str:
 def _line(arrow: Arrow) -> str:
     label = f'|"{_escaped(arrow.label)}"|' if arrow.label else ""
     match arrow.line:
-        case Line.BINDING:
+        case DrawnLine.BINDING:
             return f"-->{label}"
-        case Line.DEATH | Line.ALTERNATE:
+        case DrawnLine.DEATH | DrawnLine.ALTERNATE:
             return f"-.->{label}"
         case _:
             assert_never(arrow.line)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from deadletter.core.text import safe_text
-from deadletter.drawing.graph import Arrow, Graph, Line, Node, Shape
+from deadletter.drawing.graph import Arrow, DrawnLine, DrawnNode, DrawnShape, Graph
 from deadletter.drawing.layering import Layers, layered
 
 _TITLE_PX: Final = 7.9
@@ -135,17 +135,17 @@ def _gaps(layers: Layers, column_of: Mapping[str, int]) -> dict[int, float]:
     return gaps
 
 
-def _column_height(column: tuple[str, ...], nodes: Mapping[str, Node]) -> float:
+def _column_height(column: tuple[str, ...], nodes: Mapping[str, DrawnNode]) -> float:
     highs = [_height(nodes[name]) if name in nodes else _PASS_PX for name in column]
     return sum(highs) + _BETWEEN_PX * max(len(highs) - 1, 0)
 
 
-def _width(node: Node) -> float:
+def _width(node: DrawnNode) -> float:
     title = len(_short(node.title, _TITLE_MAX_CHARS)) * _TITLE_PX
     return max(title, *(len(line) * _SMALL_PX for line in node.lines), 84) + 32
 
 
-def _height(node: Node) -> float:
+def _height(node: DrawnNode) -> float:
     return 34 + 16 * len(node.lines)
 
 
@@ -261,8 +261,8 @@ def _on_curve(x1: float, y1: float, x2: float, y2: float, along: float) -> _Poin
 
 
 # -- text -------------------------------------------------------------------------------------------------
-def _node(node: Node, box: Box) -> str:
-    radius = box.height / 2 if node.shape is Shape.EXCHANGE else 4.0
+def _node(node: DrawnNode, box: Box) -> str:
+    radius = box.height / 2 if node.shape is DrawnShape.EXCHANGE else 4.0
     middle = box.x + box.width / 2
     title = (
         f'<text class="title" x="{middle:.1f}" y="{box.y + 22:.1f}" font-size="13.5" font-weight="600" '
@@ -297,7 +297,7 @@ def _label(arrow: Arrow, x: float, y: float) -> str:
 
 def _tips() -> Iterator[str]:
     yield "<defs>"
-    for line in Line:
+    for line in DrawnLine:
         yield (
             f'<marker id="tip-{line.value}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
             f'markerHeight="7" orient="auto">'
@@ -312,9 +312,9 @@ def _legend(picture: Graph, height: float) -> str:
     used = {arrow.line for arrow in picture.arrows}
     x = float(_MARGIN_PX)
     for line, words in (
-        (Line.BINDING, "binding"),
-        (Line.DEATH, "dead letters"),
-        (Line.ALTERNATE, "alternate"),
+        (DrawnLine.BINDING, "binding"),
+        (DrawnLine.DEATH, "dead letters"),
+        (DrawnLine.ALTERNATE, "alternate"),
     ):
         if line not in used:
             continue

@@ -33,7 +33,7 @@ _PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class JqLimits:
     """`time_ms`: CPU time per program and body. The clock's limit is far above it, for a stuck process."""
 
     time_ms: int = 250
@@ -45,7 +45,7 @@ class Limits:
         return 2 + self.time_ms / 100
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = JqLimits()
 
 
 class Asked(NamedTuple):
@@ -78,7 +78,7 @@ class JqProcess:
     """One worker, started when first needed, replaced when it ends. One batch at a time."""
 
     def __init__(
-        self, limits: Limits = DEFAULT_LIMITS, on_switch: Callable[[Switched], None] = _ignore
+        self, limits: JqLimits = DEFAULT_LIMITS, on_switch: Callable[[Switched], None] = _ignore
     ) -> None:
         self._limits = limits
         self._on_switch = on_switch
@@ -236,7 +236,7 @@ def _frame(body: bytes, programs: Sequence[str]) -> bytes:
     return b"".join((*parts, body))
 
 
-def _command(what: str, limits: Limits) -> list[str]:
+def _command(what: str, limits: JqLimits) -> list[str]:
     # -I: no PYTHONPATH, no user site, no directory of the script on the path
     return [sys.executable, "-I", str(_WORKER), what, str(limits.time_ms / 1000), str(limits.memory_bytes)]
 
@@ -252,7 +252,7 @@ def _no_jq(code: int | None) -> str:
     )
 
 
-def refusals(programs: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> list[str | None]:
+def refusals(programs: Sequence[str], limits: JqLimits = DEFAULT_LIMITS) -> list[str | None]:
     """Why each program cannot be used, None where it can. Takes as long as starting a Python does."""
     said: list[str | None] = []
     while len(said) < len(programs):

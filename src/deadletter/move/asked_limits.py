@@ -12,7 +12,7 @@ from deadletter.broker.session import Link
 from deadletter.core.letter import look_cost
 from deadletter.core.letter.look_cost import Deliveries
 
-Limits: TypeAlias = Callable[[Link, str], Awaitable[Deliveries]]
+LimitSource: TypeAlias = Callable[[Link, str], Awaitable[Deliveries]]
 """Asked on a link, of a queue."""
 
 

@@ -38,26 +38,26 @@ from deadletter.errors import (
     NotFound,
     QueueMissing,
 )
-from deadletter.move.asked_limits import Limits, by_default
+from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.decision_runner import Judging
 from deadletter.move.passage import Passage
-from deadletter.move.refused_letters import Refusals
-from deadletter.move.verdict import Ended, Failure, Leave, Send, Terms, Verdict
+from deadletter.move.refused_letters import RefusedLetters
+from deadletter.move.verdict import Ended, Leave, MoveFailure, Send, Terms, Verdict
 
 __all__ = [
-    "Blocked",
     "Bounds",
+    "BrokerBlocked",
     "Courier",
     "Deaths",
     "Ended",
-    "Event",
-    "Failure",
     "Judging",
     "Leave",
     "Letter",
+    "MoveEvent",
+    "MoveFailure",
+    "MoveTally",
     "Progress",
     "Send",
-    "Tally",
     "Terms",
     "Verdict",
     "move",
@@ -87,17 +87,17 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocked:
+class BrokerBlocked:
     """The broker accepts no messages at the moment; None: it does again."""
 
     reason: str | None
 
 
-Event: TypeAlias = Progress | Blocked | Connected | Waiting
+MoveEvent: TypeAlias = Progress | BrokerBlocked | Connected | Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class MoveTally:
     """What became of the letters. `failed` ones are still in the source, with the reason."""
 
     run: str
@@ -116,7 +116,7 @@ class Tally:
     deliveries: Deliveries | None = None
     """How the source counts deliveries, as far as it was known; None when there was nothing to take."""
     reasons: Mapping[str, int] = field(default_factory=dict)
-    examples: Sequence[Failure] = ()
+    examples: Sequence[MoveFailure] = ()
     maybe_twice: int = 0
     """At most so many letters may be in both homes, after a lost connection; same id, both."""
     reconnects: int = 0
@@ -125,7 +125,7 @@ class Tally:
     ended: Ended = Ended.COMPLETE
 
 
-def _ignore(_event: Event) -> None:
+def _ignore(_event: MoveEvent) -> None:
     return
 
 
@@ -141,8 +141,8 @@ class Courier:
         bounds: Bounds = Bounds(),  # noqa: B008 -- frozen
         terms: Terms = Terms(),  # noqa: B008 -- frozen
         persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
-        limits: Limits = by_default,
-        on_event: Callable[[Event], None] = _ignore,
+        limits: LimitSource = by_default,
+        on_event: Callable[[MoveEvent], None] = _ignore,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         dice: Callable[[], float] = random.random,
     ) -> None:
@@ -165,7 +165,7 @@ class Courier:
         self._deliveries: Deliveries | None = None
         self._maybe_twice = 0
         self._links = 0
-        self._refusals = Refusals()
+        self._refusals = RefusedLetters()
         self._one_by_one = 0
         self._missing = 0
         self._blocked: str | None = None
@@ -178,7 +178,7 @@ class Courier:
         if self._passage is not None:
             self._passage.stop()
 
-    async def run(self) -> Tally:
+    async def run(self) -> MoveTally:
         """Move until the bounds are reached. Raises when it cannot go on; nothing is lost then either."""
         started = self._begin()
         ended = await session.supervise(
@@ -191,7 +191,7 @@ class Courier:
         )
         return self._tally(ended, started)
 
-    async def on(self, link: Link) -> Tally:
+    async def on(self, link: Link) -> MoveTally:
         """The same on a link that somebody else keeps; a lost connection is raised."""
         started = self._begin()
         return self._tally(await self._work(link), started)
@@ -211,10 +211,10 @@ class Courier:
         again_at = None if self._bounds.depth_at_start else self._refusals.again_at(now)
         return min((at for at in (self._deadline, again_at) if at is not None), default=None)
 
-    def _tally(self, ended: Ended, started: float) -> Tally:
+    def _tally(self, ended: Ended, started: float) -> MoveTally:
         last = self._passage
         failed = Counter[str]() if last is None else last.judge.failed
-        tally = Tally(
+        tally = MoveTally(
             run=self.run_id,
             source=self._source,
             moved=self._moved,
@@ -364,7 +364,7 @@ class Courier:
             )
         if passage.blocked_reason != self._blocked:
             self._blocked = passage.blocked_reason
-            self._on_event(Blocked(reason=self._blocked))
+            self._on_event(BrokerBlocked(reason=self._blocked))
 
 
 async def move(
@@ -375,8 +375,8 @@ async def move(
     bounds: Bounds = Bounds(),  # noqa: B008 -- frozen
     terms: Terms = Terms(),  # noqa: B008 -- frozen
     persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
-    on_event: Callable[[Event], None] = _ignore,
-) -> Tally:
+    on_event: Callable[[MoveEvent], None] = _ignore,
+) -> MoveTally:
     """Take letters from `source`, send each where `decide` says, and tell what became of them."""
     courier = Courier(
         addresses,

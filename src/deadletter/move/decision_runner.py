@@ -17,14 +17,14 @@ from functools import partial
 from typing import Final, TypeAlias, assert_never
 
 from deadletter.amqp.channel import Delivery
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import Message
-from deadletter.move.flights import Outcome
+from deadletter.core.letter.message import RawMessage
+from deadletter.move.flights import Landing
 from deadletter.move.intake import Intake
 from deadletter.move.outlet import Cargo, Outlet, id_of
 from deadletter.move.rescue import Rescue
-from deadletter.move.verdict import Drop, Failure, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
+from deadletter.move.verdict import Drop, Later, Leave, MoveFailure, Send, Setback, Stamped, Verdict, Wrap
 
 EXAMPLES_MAX: Final = 20
 REASONS_MAX: Final = 100
@@ -32,14 +32,14 @@ REASONS_MAX: Final = 100
 TRIES_MAX: Final = 3
 
 Decide: TypeAlias = Callable[[Letter], Verdict]
-Again: TypeAlias = Callable[[Letter, Send | Wrap, Setback, str], Verdict]
+SecondThought: TypeAlias = Callable[[Letter, Send | Wrap, Setback, str], Verdict]
 
 
 def _no_fate(_fate: object) -> None:
     return
 
 
-def _no_failure(_failure: Failure) -> None:
+def _no_failure(_failure: MoveFailure) -> None:
     return
 
 
@@ -48,15 +48,15 @@ class Judging:
     """Who decides, and who wants to know."""
 
     decide: Decide
-    again: Again | None = None
+    again: SecondThought | None = None
     on_fate: Callable[[object], None] = _no_fate
     """A letter is safe in its new home, was dropped, or is left: with the fate its verdict carried."""
-    on_failure: Callable[[Failure], None] = _no_failure
+    on_failure: Callable[[MoveFailure], None] = _no_failure
     on_missing: Callable[[], None] | None = None
     """An exchange that a verdict named is gone: what is remembered of ways no longer holds."""
 
 
-class Judge:
+class DecisionRunner:
     """Of one passage. `active` says whether it still takes letters."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Judge:
         self.pending: int = 0
         """Letters whose decision is still to come."""
         self.failed: Counter[str] = Counter()
-        self.examples: list[Failure] = []
+        self.examples: list[MoveFailure] = []
         self.outlet: Outlet | None = None
         self._judging = judging
         self._source = source
@@ -99,20 +99,20 @@ class Judge:
             return
         self._act(intake, delivery, letter, verdict, 0)
 
-    def landed(self, cargoes: list[tuple[Cargo, Outcome]]) -> None:
+    def landed(self, cargoes: list[tuple[Cargo, Landing]]) -> None:
         """The broker answered these publishes."""
         on_fate, rescue = self._judging.on_fate, self._rescue
         for cargo, outcome in cargoes:
             match outcome:
-                case Outcome.SAFE:
+                case Landing.SAFE:
                     cargo.intake.receipts.confirm(cargo.tag)
                     if rescue.at_risk and rescue.landed(cargo):
                         continue
                     self.moved += 1
                     on_fate(cargo.verdict.fate)
-                case Outcome.UNROUTABLE:
+                case Landing.UNROUTABLE:
                     self._think_again(cargo, Setback.UNROUTABLE)
-                case Outcome.REFUSED:
+                case Landing.REFUSED:
                     self._think_again(cargo, Setback.REFUSED)
                 case _:
                     assert_never(outcome)
@@ -121,7 +121,7 @@ class Judge:
         return Letter(
             source=self._source,
             message=delivery.message,
-            came_by=Address(delivery.exchange, delivery.routing_key),
+            came_by=ExchangeKey(delivery.exchange, delivery.routing_key),
             redelivered=delivery.redelivered,
         )
 
@@ -187,7 +187,7 @@ class Judge:
                 cargo.intake.receipts.hold(cargo.tag)
             else:
                 self._stay(cargo.intake, at_risk)
-            self._note(id_of(Message(cargo.properties, b""), self._source), setback.value)
+            self._note(id_of(RawMessage(cargo.properties, b""), self._source), setback.value)
             return
         letter = self._letter(cargo.delivery)
         self._reconsider(
@@ -225,7 +225,7 @@ class Judge:
 
     def _note(self, identity: str, why: str) -> None:
         self.failed[why if why in self.failed or len(self.failed) < REASONS_MAX else "other reasons"] += 1
-        failure = Failure(id=identity, why=why)
+        failure = MoveFailure(id=identity, why=why)
         if len(self.examples) < EXAMPLES_MAX:
             self.examples.append(failure)
         self._judging.on_failure(failure)

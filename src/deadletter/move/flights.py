@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 _T = TypeVar("_T")
 
 
-class Outcome(Enum):
+class Landing(Enum):
     SAFE = "confirmed"
     UNROUTABLE = "unroutable"
     REFUSED = "refused"
@@ -46,7 +46,7 @@ class Flights(Generic[_T]):
         self._returned.add(number)
         return True
 
-    def land(self, number: int, *, multiple: bool, ok: bool) -> list[tuple[_T, Outcome]]:
+    def land(self, number: int, *, multiple: bool, ok: bool) -> list[tuple[_T, Landing]]:
         """A confirm or a refusal came: what it settles. A number we do not know settles nothing."""
         air = self._air
         if not multiple:
@@ -58,14 +58,14 @@ class Flights(Generic[_T]):
                     break
                 numbers.append(waiting)
         if ok and not self._returned:
-            return [(air.pop(found), Outcome.SAFE) for found in numbers]
+            return [(air.pop(found), Landing.SAFE) for found in numbers]
         return [(air.pop(found), self._outcome(found, ok=ok)) for found in numbers]
 
-    def _outcome(self, number: int, *, ok: bool) -> Outcome:
+    def _outcome(self, number: int, *, ok: bool) -> Landing:
         if number in self._returned:
             self._returned.remove(number)
-            return Outcome.UNROUTABLE
-        return Outcome.SAFE if ok else Outcome.REFUSED
+            return Landing.UNROUTABLE
+        return Landing.SAFE if ok else Landing.REFUSED
 
     def crash(self) -> list[_T]:
         """The connection is gone: everything in the air, fate unknown."""

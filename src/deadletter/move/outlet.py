@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from deadletter.amqp.channel import Channel, Delivery, Returned
+from deadletter.amqp.channel import Channel, Delivery, ReturnedMessage
 from deadletter.amqp.connection import Connection
-from deadletter.core.letter.envelope import Address, Route, letter_id, move_number
+from deadletter.core.letter.envelope import EnvelopeRoute, ExchangeKey, letter_id, move_number
 from deadletter.core.letter.key_bytes import as_bytes
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.wrapping import came_by as first_came_by
 from deadletter.core.letter.wrapping import unwrap, wrap
 from deadletter.errors import MessageError, MoveFailed, UsageError
-from deadletter.move.flights import Flights, Outcome
+from deadletter.move.flights import Flights, Landing
 from deadletter.move.intake import Intake
 from deadletter.move.verdict import Send, Wrap
 
@@ -66,7 +66,7 @@ class Outlet:
         source: str,
         user: str,
         number_from: int,
-        on_outcome: Callable[[list[tuple[Cargo, Outcome]]], None],
+        on_outcome: Callable[[list[tuple[Cargo, Landing]]], None],
         on_lost: Callable[[Exception], None],
     ) -> None:
         self._connection = connection
@@ -80,8 +80,8 @@ class Outlet:
         self._flights: Flights[Cargo] = Flights()
         self.kept_bytes: int = 0
         """Bodies that are kept until their publish is answered."""
-        self._last: tuple[Send, bytes, Route] | None = None
-        self._ways: dict[int, tuple[Send, bytes, Route]] = {}
+        self._last: tuple[Send, bytes, EnvelopeRoute] | None = None
+        self._ways: dict[int, tuple[Send, bytes, EnvelopeRoute]] = {}
         """By the identity of a Send, which is kept alive here so that no other can have it."""
         channel.on_confirm = self._on_confirm
         channel.on_return = self._on_return
@@ -96,7 +96,7 @@ class Outlet:
         source: str,
         user: str,
         number_from: int,
-        on_outcome: Callable[[list[tuple[Cargo, Outcome]]], None],
+        on_outcome: Callable[[list[tuple[Cargo, Landing]]], None],
         on_lost: Callable[[Exception], None],
     ) -> Outlet:
         channel = await connection.channel()
@@ -134,7 +134,7 @@ class Outlet:
         intake: Intake,
         delivery: Delivery,
         verdict: Send,
-        came_by: Address,
+        came_by: ExchangeKey,
         *,
         more: bytes = b"",
         tries: int = 0,
@@ -174,7 +174,7 @@ class Outlet:
         wrapped = wrap(
             delivery.message,
             source=self._source,
-            came_by=Address(delivery.exchange, delivery.routing_key),
+            came_by=ExchangeKey(delivery.exchange, delivery.routing_key),
             move=f"{self._run}-{number}",
             cause=verdict.cause,
             why=verdict.why,
@@ -186,14 +186,14 @@ class Outlet:
         cargo = Cargo(intake, delivery, delivery.tag, wrapped.properties, verdict, tries)
         self._flights.launch(number, cargo)
 
-    def _way(self, verdict: Send) -> tuple[Send, bytes, Route]:
+    def _way(self, verdict: Send) -> tuple[Send, bytes, EnvelopeRoute]:
         """What is the same for every letter that goes this way."""
         publishing = self._channel.publishing(verdict.exchange, verdict.routing_key, mandatory=True)
-        route = Route(
+        route = EnvelopeRoute(
             run=self._run,
             source=self._source,
             user=self._user,
-            target=Address(verdict.exchange.encode(), as_bytes(verdict.routing_key)),
+            target=ExchangeKey(verdict.exchange.encode(), as_bytes(verdict.routing_key)),
             deaths=verdict.deaths,
             leg=verdict.leg,
             anew=verdict.anew,
@@ -211,7 +211,7 @@ class Outlet:
             self.kept_bytes -= sum(len(cargo.delivery.message.body) for cargo, _ in landed if cargo.delivery)
         self._on_outcome(landed)
 
-    def _on_return(self, returned: Returned) -> None:
+    def _on_return(self, returned: ReturnedMessage) -> None:
         number = move_number(returned.message.properties, self._run)
         if number is None or not self._flights.returned(number - self._number_from):
             self._on_lost(MoveFailed("the broker returned a message that is not among those under way"))
@@ -219,7 +219,9 @@ class Outlet:
     def crash(self) -> list[str]:
         """The line is dead: the ids of all that was under way, fate unknown."""
         return [
-            id_of(cargo.delivery.message if cargo.delivery else Message(cargo.properties, b""), self._source)
+            id_of(
+                cargo.delivery.message if cargo.delivery else RawMessage(cargo.properties, b""), self._source
+            )
             for cargo in self._flights.crash()
         ]
 
@@ -233,7 +235,7 @@ class Outlet:
             await self._channel.close()
 
 
-def id_of(message: Message, source: str) -> str:
+def id_of(message: RawMessage, source: str) -> str:
     """The id of a letter for a report, whatever state its bytes are in."""
     try:
         return letter_id(message, source=source)

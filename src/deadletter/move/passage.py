@@ -19,8 +19,8 @@ from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.errors import ConnectionLost, MoveFailed, WireError
-from deadletter.move.decision_runner import Judge, Judging
-from deadletter.move.flights import Outcome
+from deadletter.move.decision_runner import DecisionRunner, Judging
+from deadletter.move.flights import Landing
 from deadletter.move.intake import Intake, see_back
 from deadletter.move.intake_series import Intakes
 from deadletter.move.outlet import Cargo, Outlet
@@ -81,7 +81,7 @@ class Passage:
         self.rescue: Rescue = Rescue(
             deliveries, judging.on_failure, source=source, run=run, number_from=number_from
         )
-        self.judge: Judge = Judge(
+        self.judge: DecisionRunner = DecisionRunner(
             judging, source=source, refused=refused or {}, rescue=self.rescue, active=self._active
         )
         self._intakes = Intakes(
@@ -298,7 +298,7 @@ class Passage:
             self._wake.set()
 
     # -- what becomes of them ----------------------------------------------------------------------------
-    def _on_outcome(self, landed: list[tuple[Cargo, Outcome]]) -> None:
+    def _on_outcome(self, landed: list[tuple[Cargo, Landing]]) -> None:
         self.judge.landed(landed)
         if self._paused:
             self._balance()

@@ -22,7 +22,7 @@ class _Refusal(NamedTuple):
     again_at: float
 
 
-class Refusals:
+class RefusedLetters:
     """Of one courier."""
 
     __slots__ = ("_known", "fresh")

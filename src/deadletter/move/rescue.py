@@ -19,12 +19,12 @@ from typing import Final
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.core.letter import names
-from deadletter.core.letter.envelope import Address, Deaths, delivery_count, move_number
+from deadletter.core.letter.envelope import Deaths, ExchangeKey, delivery_count, move_number
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.errors import ChannelClosed, MessageError
 from deadletter.move.intake import Intake
 from deadletter.move.outlet import Cargo, Outlet, id_of
-from deadletter.move.verdict import Failure, Send, Setback, Wrap
+from deadletter.move.verdict import MoveFailure, Send, Setback, Wrap
 
 CAUSE: Final = "no-deliveries-left"
 _RENEWAL: Final = "renewal"
@@ -37,7 +37,7 @@ class Rescue:
     def __init__(
         self,
         deliveries: Deliveries,
-        on_failure: Callable[[Failure], None],
+        on_failure: Callable[[MoveFailure], None],
         *,
         source: str,
         run: str,
@@ -105,7 +105,7 @@ class Rescue:
     def _renew(self, key: tuple[Intake, int], delivery: Delivery, outlet: Outlet) -> None:
         if outlet.lost:
             return  # the passage ends, and tries again there
-        came_by = Address(delivery.exchange, delivery.routing_key)
+        came_by = ExchangeKey(delivery.exchange, delivery.routing_key)
         why = outlet.send(key[0], delivery, self._renewal, came_by)
         if why is None:
             self._flying.add(key)
@@ -127,7 +127,7 @@ class Rescue:
             if delivery is not None:
                 told = f"given back it might be destroyed, and its queue does not take it ({why})"
                 identity = id_of(delivery.message, self._source)
-                self._on_failure(Failure(id=identity, why=f"{told}; it is in {names.PARKED} now"))
+                self._on_failure(MoveFailure(id=identity, why=f"{told}; it is in {names.PARKED} now"))
         return True
 
     def refused(self, cargo: Cargo, setback: Setback) -> bool:
@@ -171,7 +171,7 @@ class Rescue:
             headers={names.CAUSE: CAUSE, names.WHY: why, names.PARKED_AT: at_ms},
             fate=_SHELTER,
         )
-        came_by = Address(delivery.exchange, delivery.routing_key)
+        came_by = ExchangeKey(delivery.exchange, delivery.routing_key)
         if outlet.send(intake, delivery, send, came_by) is not None:
             wrap = Wrap(routing_key=names.PARKED, cause=CAUSE, why=why, at_ms=at_ms, fate=_SHELTER)
             outlet.send_wrapped(intake, delivery, wrap, tries=0)
@@ -199,7 +199,7 @@ class Rescue:
             why = self.stranded.get(key) or "it could not be published in time"
             self.lost_hope[why] += 1
             told = f"given back although that may have destroyed it: no queue took it ({why})"
-            self._on_failure(Failure(id=id_of(delivery.message, self._source), why=told))
+            self._on_failure(MoveFailure(id=id_of(delivery.message, self._source), why=told))
         self.at_risk.clear()
         self.stranded.clear()
 

@@ -2,7 +2,7 @@
 
 A decision about a letter is a `Verdict`: send it there, leave it, drop it, or wait for an answer. How a move
 goes about it are its `Terms`; why it ended is one of `Ended`; a letter that should have gone and did not is a
-`Failure`.
+`MoveFailure`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Ended(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class MoveFailure:
     """A letter that stays in its source although it should have gone."""
 
     id: str

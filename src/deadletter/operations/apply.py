@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deadletter.amqp.address import Address
-from deadletter.broker.declare import Item, Outcome, declare
+from deadletter.broker.declare import DeclaredItem, DeclareOutcome, declare
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.session import Link, supervise
 from deadletter.core.topology.drift import DifferentQueue, Drift, Interrupted, compare
@@ -21,7 +21,7 @@ from deadletter.operations.migrating.swap import Listen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    items: tuple[Item, ...]
+    items: tuple[DeclaredItem, ...]
     migrations: tuple[Result, ...]
     left: tuple[Drift, ...]
     """What still differs."""
@@ -30,7 +30,7 @@ class Applied:
 
     @property
     def complete(self) -> bool:
-        refused = any(item.outcome is Outcome.REFUSED for item in self.items)
+        refused = any(item.outcome is DeclareOutcome.REFUSED for item in self.items)
         stopped = any(isinstance(result, NotMigrated) for result in self.migrations)
         return not self.left and not refused and not stopped
 
@@ -47,7 +47,7 @@ async def apply(
 ) -> Applied:
     """Declare, then migrate. Raises when the broker cannot be reached; a refusal is in the result."""
 
-    async def work(link: Link) -> tuple[Item, ...]:
+    async def work(link: Link) -> tuple[DeclaredItem, ...]:
         return await declare(link, api, plan, live, change_policies=migrating)
 
     items = await supervise(addresses, work)
@@ -71,8 +71,12 @@ async def apply(
     return Applied(items=items, migrations=tuple(results), left=compare(plan, now), live=now)
 
 
-def _latest(before: Item, after: Item) -> Item:
+def _latest(before: DeclaredItem, after: DeclaredItem) -> DeclaredItem:
     """What became of one thing, declared before the migrations and looked at again after them."""
-    if after.outcome is not Outcome.THERE:
+    if after.outcome is not DeclareOutcome.THERE:
         return after
-    return replace(before, outcome=Outcome.CHANGED, why="") if before.outcome is Outcome.DIFFERENT else before
+    return (
+        replace(before, outcome=DeclareOutcome.CHANGED, why="")
+        if before.outcome is DeclareOutcome.DIFFERENT
+        else before
+    )

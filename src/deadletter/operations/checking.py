@@ -32,7 +32,7 @@ from deadletter.operations.lifting import renewed_words, taking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class CheckWish:
     """What to check for."""
 
     names: Names
@@ -83,11 +83,11 @@ class Report:
     dry_run: bool
 
 
-Listen = Callable[[str, courier.Event], None]
+Listen = Callable[[str, courier.MoveEvent], None]
 
 
 async def check(
-    addresses: Sequence[Address], wish: Wish, *, on_event: Listen = lambda _q, _e: None
+    addresses: Sequence[Address], wish: CheckWish, *, on_event: Listen = lambda _q, _e: None
 ) -> Report:
     """Check every queue the pattern names. Raises before anything moves; later trouble is in the report."""
     started = time.monotonic()
@@ -103,7 +103,7 @@ async def check(
     )
 
 
-async def _plan(link: Link, wish: Wish) -> tuple[list[tuple[str, str]], str]:
+async def _plan(link: Link, wish: CheckWish) -> tuple[list[tuple[str, str]], str]:
     """Sources and their targets, all of them there: the targets that were missing are created."""
     connection = await link.connection("consume")
     if wish.names.is_fixed:
@@ -150,7 +150,7 @@ async def _exists(connection: Connection, queue: str) -> bool:
     return True
 
 
-async def _create(channel: Channel, target: str, wish: Wish, server_version: str) -> None:
+async def _create(channel: Channel, target: str, wish: CheckWish, server_version: str) -> None:
     arguments: dict[str, Value] = {"x-queue-type": wish.target_type}
     if wish.target_type == "quorum":
         arguments |= look_cost.no_limit_arguments(server_version)
@@ -159,12 +159,12 @@ async def _create(channel: Channel, target: str, wish: Wish, server_version: str
 
 
 async def _check_queue(
-    addresses: Sequence[Address], wish: Wish, queue: str, target: str, version: str, on_event: Listen
+    addresses: Sequence[Address], wish: CheckWish, queue: str, target: str, version: str, on_event: Listen
 ) -> QueueReport:
     judge = _Judge(wish, target)
     started = time.monotonic()
 
-    def hear(event: courier.Event) -> None:
+    def hear(event: courier.MoveEvent) -> None:
         judge.hear(event)
         on_event(queue, event)
 
@@ -213,7 +213,7 @@ async def _check_queue(
 class _Judge:
     """The decision about each letter of one queue, and what it came across."""
 
-    def __init__(self, wish: Wish, target: str) -> None:
+    def __init__(self, wish: CheckWish, target: str) -> None:
         self.would_move = 0
         self.counted = False
         """Whether the queue counts deliveries: a quorum queue."""
@@ -222,7 +222,7 @@ class _Judge:
         self._leave = Leave()
         self._wanted = frozenset(name.encode() for name in counted_in(wish.count_by))
 
-    def hear(self, event: courier.Event) -> None:
+    def hear(self, event: courier.MoveEvent) -> None:
         """After a lost connection everything is looked at again, and counted again."""
         if isinstance(event, Connected):
             self.would_move = 0

@@ -18,7 +18,7 @@ from typing import Final
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
 from deadletter.broker import delivery_limits
-from deadletter.broker.delivery_limits import Known
+from deadletter.broker.delivery_limits import KnownLimit
 from deadletter.broker.lease import Lease
 from deadletter.broker.session import Link, supervise
 from deadletter.core.layouts.naming import lifting_policy_name
@@ -26,7 +26,7 @@ from deadletter.core.letter import look_cost
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.core.topology import drift
 from deadletter.errors import DeadletterError, ManagementRefused, UsageError, WireError
-from deadletter.move.asked_limits import Limits
+from deadletter.move.asked_limits import LimitSource
 
 
 def renewed_words(number: int, queue: str, limit: int | None) -> str:
@@ -48,11 +48,11 @@ class Taking:
     vhost: str
     server_version: str
     deliveries: Deliveries
-    known: Known | None = None
+    known: KnownLimit | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> LimitSource:
         """For the courier."""
 
         async def told(_link: Link, _queue: str) -> Deliveries:

@@ -21,7 +21,7 @@ from deadletter.core.letter.look_cost import Deliveries, LookCost
 from deadletter.core.letter.message import View
 from deadletter.core.text.safe_text import block
 from deadletter.errors import MessageError
-from deadletter.move.courier import Bounds, Courier, Event, Leave, Letter, Verdict
+from deadletter.move.courier import Bounds, Courier, Leave, Letter, MoveEvent, Verdict
 from deadletter.operations.lifting import Taking, taking
 
 
@@ -43,7 +43,7 @@ class Peeked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class PeekResult:
     """What was seen, and what seeing it did."""
 
     queue: str
@@ -68,7 +68,7 @@ class Look:
 
 async def peek(
     addresses: Sequence[Address], queue: str, *, limit: int, api: str | None = None, lift: bool = False
-) -> Look:
+) -> PeekResult:
     """The first letters of a queue, all of them still there afterwards."""
     async with taking(addresses, queue, api=api, lift=lift) as asked:
         eye = _Eye(asked)
@@ -80,7 +80,7 @@ async def peek(
             limits=asked.limits,
             on_event=eye.hear,
         ).run()
-    return Look(
+    return PeekResult(
         queue=queue,
         letters=tuple(eye.letters),
         unreadable=eye.unreadable,
@@ -104,7 +104,7 @@ class _Eye:
         self.counted = False
         self._asked = asked
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: MoveEvent) -> None:
         """After a lost connection the same letters are seen again."""
         if isinstance(event, Connected):
             self.letters.clear()

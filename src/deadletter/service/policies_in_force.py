@@ -21,7 +21,7 @@ from deadletter.core.deciding.event_config import TABLE, InForce, Row, in_force
 from deadletter.core.deciding.policy import Policies
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import DeadletterError
-from deadletter.service.telling.service_events import Event, PoliciesChanged, Recovered, Trouble
+from deadletter.service.telling.service_events import PoliciesChanged, Recovered, ServiceEvent, Trouble
 from deadletter.store.opening import open_store
 
 STORE: Final = "store"
@@ -40,7 +40,7 @@ class PolicySource:
         settings_policies: Policies,
         store_url: str | None,
         backoff: Backoff,
-        emit: Callable[[Event], None],
+        emit: Callable[[ServiceEvent], None],
     ) -> None:
         self.on_change: list[Callable[[Policies], None]] = []
         self._file = settings_policies

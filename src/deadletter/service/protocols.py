@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from deadletter.broker.return_exchanges import Home
 
 
-class Dead(NamedTuple):
+class DiedAgain(NamedTuple):
     """A letter that had gone back and is dead again, as the guards hear of it."""
 
     dlq: str
@@ -24,7 +24,7 @@ class Dead(NamedTuple):
 class Keeper(Protocol):
     """The guards, as intake needs them."""
 
-    def died_again(self, dead: Dead) -> None:
+    def died_again(self, dead: DiedAgain) -> None:
         """A letter that had gone back is here again."""
 
     def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
@@ -34,7 +34,7 @@ class Keeper(Protocol):
         """The origin did not take a letter."""
 
 
-class Ways(Protocol):
+class ReturnWays(Protocol):
     """The ways back, as intake needs them."""
 
     def known(self, origin: str) -> Home | None: ...

@@ -15,9 +15,9 @@ from typing import Final
 
 from deadletter.broker.session import Link
 from deadletter.errors import ConnectionLost, DeadletterError
-from deadletter.move.asked_limits import Limits, by_default
+from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.courier import Bounds, Courier, Judging, Terms
-from deadletter.service.telling.service_events import Event, Recovered, Trouble
+from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 ANEW_S: Final = 600.0
 WELL_S: Final = 2.0
@@ -26,7 +26,7 @@ PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 
 
-class Line:
+class QueueLoop:
     """`on` a link until it is stopped; the same line goes on with the next link."""
 
     def __init__(
@@ -35,8 +35,8 @@ class Line:
         judging: Judging,
         *,
         prefetch: int,
-        limits: Limits = by_default,
-        emit: Callable[[Event], None],
+        limits: LimitSource = by_default,
+        emit: Callable[[ServiceEvent], None],
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.source = source

@@ -25,30 +25,30 @@ from deadletter.core.topology.descent import Descent
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.topology.vhost import Topology
 from deadletter.errors import ServiceRefused
-from deadletter.move.asked_limits import Limits
+from deadletter.move.asked_limits import LimitSource
 from deadletter.move.courier import Judging, Leave, Letter, Send, Verdict
 from deadletter.move.verdict import Setback, Wrap
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.held_letters import Holding
 from deadletter.service.guarding.release import Releaser
 from deadletter.service.intake import copying
-from deadletter.service.intake.addressing import Shape
+from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.copying import FANOUT_RULE
-from deadletter.service.intake.sorting import Intake, Sorter
+from deadletter.service.intake.sorting import Sorter, WatchedQueue
 from deadletter.service.own_topology.custody import SAFE, Safety
 from deadletter.service.policies_in_force import PolicySource
-from deadletter.service.queue_loop import Line
+from deadletter.service.queue_loop import QueueLoop
 from deadletter.service.survey import Sight, Watched
 from deadletter.service.sweeps import Sweeper
-from deadletter.service.task_set import Crew
-from deadletter.service.telling.fate_counter import Books
-from deadletter.service.telling.service_events import Event, FindingGone, FindingNamed, Trouble
+from deadletter.service.task_set import TaskSet
+from deadletter.service.telling.fate_counter import FateCounter
+from deadletter.service.telling.service_events import FindingGone, FindingNamed, ServiceEvent, Trouble
 
 LATE_S: Final = 6.0
 
 
-class Staff:
+class QueueWorkers:
     """`renew` it for each link; `take_up` what a look around found."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Staff:
         *,
         gates: Gates,
         ways: WaysBack,
-        books: Books,
+        books: FateCounter,
         asker: Asker,
-        limits: Limits,
-        emit: Callable[[Event], None],
+        limits: LimitSource,
+        emit: Callable[[ServiceEvent], None],
         each: bool,
         look_afresh: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -80,7 +80,7 @@ class Staff:
         """Whether each decision is told."""
         self._look_afresh = look_afresh
         self._descent = Descent(Topology())
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, QueueLoop] = {}
         self._sorters: dict[str, Sorter] = {}
         self._releasers: dict[str, Releaser] = {}
         self._safety = SAFE
@@ -92,13 +92,13 @@ class Staff:
         self._policies: dict[Watch, tuple[Sequence[Row], Policies]] = {}
         """With the rows they were made of."""
         self._link: Link | None = None
-        self._crew: Crew | None = None
+        self._crew: TaskSet | None = None
         self._version = ""
         self._named: set[str] = set()
         self._held_at: dict[str, float] = {}
         """When somebody was last set to let letters of a held queue through."""
 
-    def renew(self, link: Link, crew: Crew, version: str) -> None:
+    def renew(self, link: Link, crew: TaskSet, version: str) -> None:
         """Another connection; `crew` runs the tasks on it."""
         self._link, self._crew, self._version = link, crew, version
         self._tasks.clear()
@@ -121,7 +121,7 @@ class Staff:
 
     def stop(self) -> list[asyncio.Task[Any]]:
         """Take no more; returns what is still at work. Held letters simply stay held."""
-        everybody: list[Line | Sweeper] = [*self._lines.values(), *self.sweepers.values()]
+        everybody: list[QueueLoop | Sweeper] = [*self._lines.values(), *self.sweepers.values()]
         for one in everybody:
             one.stop()
         working = [*self._tasks.items(), *self._ending.items()]
@@ -171,17 +171,17 @@ class Staff:
                 self._lines[queue] = self._new_line(queue, judging)
             self._start(queue, self._lines[queue].on)
 
-    def _due(self) -> list[tuple[str, Shape]]:
+    def _due(self) -> list[tuple[str, ServedLayout]]:
         """The queues of letters that are due."""
         numbered = self.numbered_ms() or ()
         return [
-            (DUE, Shape.RETURN),
-            *((levels.due_queue_name(n + 1), Shape.LEVELS) for n in range(len(numbered))),
+            (DUE, ServedLayout.RETURN),
+            *((levels.due_queue_name(n + 1), ServedLayout.LEVELS) for n in range(len(numbered))),
         ]
 
-    def _releaser(self, queue: str, shape: Shape) -> Releaser:
+    def _releaser(self, queue: str, shape: ServedLayout) -> Releaser:
         if queue not in self._releasers:
-            proof = self if shape is Shape.LEVELS else None
+            proof = self if shape is ServedLayout.LEVELS else None
             releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
             self._releasers[queue] = releaser
             self._books.follow(releaser.late_s)
@@ -226,16 +226,16 @@ class Staff:
             earlier = self._ending.pop(name, None)
             self._tasks[name] = self._crew.start(_in_turn(earlier, work, self._link))
 
-    def _line(self, queue: str) -> Line:
+    def _line(self, queue: str) -> QueueLoop:
         if queue not in self._lines:
             line = self._new_line(queue, self._intake_judging(queue))
             line.on_begin = lambda: self._gates.begin(queue)
             self._lines[queue] = line
         return self._lines[queue]
 
-    def _new_line(self, queue: str, judging: Judging) -> Line:
+    def _new_line(self, queue: str, judging: Judging) -> QueueLoop:
         prefetch = self._settings.serve.prefetch
-        return Line(queue, judging, prefetch=prefetch, limits=self._limits, emit=self._emit)
+        return QueueLoop(queue, judging, prefetch=prefetch, limits=self._limits, emit=self._emit)
 
     def _sweeper(self, one: Watched) -> Sweeper:
         if one.queue not in self.sweepers:
@@ -288,9 +288,9 @@ class Staff:
         )
 
     def _sorter(self, one: Watched) -> Sorter:
-        intake = Intake(
+        intake = WatchedQueue(
             dlq=one.queue,
-            shape=Shape(one.watch.layout),
+            shape=ServedLayout(one.watch.layout),
             policies=self.policies_of(one.watch),
             continuous=one.watch.mode is Mode.CONSUME,
             keeps_client_deaths=version_of(self._version) < (4, 0),
@@ -311,7 +311,7 @@ class Staff:
 
     def believes(self, origin: str) -> bool:
         """Whether letters that die in this queue can come to the numbered levels, as far as one can see."""
-        levelled = [one for one in self._watched.values() if one.watch.layout == Shape.LEVELS]
+        levelled = [one for one in self._watched.values() if one.watch.layout == ServedLayout.LEVELS]
         return (
             not levelled
             or not self._descent.knows(origin)
@@ -338,19 +338,19 @@ class Staff:
     def _compiled(self, watch: Watch, rows: Sequence[Row]) -> Policies:
         file = self._settings.policies_of(watch)
         backoff = file.default.backoff
-        if watch.layout == Shape.LEVELS:
+        if watch.layout == ServedLayout.LEVELS:
             backoff = Fixed(delays_ms=watch.delays_ms)
             file = Policies(rules=file.rules, default=Policy(name="default", retries=0))
         return in_force(rows, file=file, backoff=backoff).policies
 
     def levels_ms(self) -> frozenset[int]:
         """The delays that must be there."""
-        returning = [watch for watch in self._watches if watch.layout == Shape.RETURN]
+        returning = [watch for watch in self._watches if watch.layout == ServedLayout.RETURN]
         return frozenset(level for watch in returning for level in self.policies_of(watch).levels_ms)
 
     def numbered_ms(self) -> Sequence[int] | None:
         """The delays of numbered levels; None when no watch has them."""
-        return next((watch.delays_ms for watch in self._watches if watch.layout == Shape.LEVELS), None)
+        return next((watch.delays_ms for watch in self._watches if watch.layout == ServedLayout.LEVELS), None)
 
 
 async def _in_turn(

@@ -22,9 +22,9 @@ from deadletter.config.settings import Settings
 from deadletter.errors import ConfigError, DeadletterError
 from deadletter.service.policies_in_force import PolicySource
 from deadletter.service.sweeps import Swept
-from deadletter.service.task_set import Crew
-from deadletter.service.telling.service_events import Event, LifeChanged, Recovered, Stage, Trouble
-from deadletter.service.vhost_worker import Office
+from deadletter.service.task_set import TaskSet
+from deadletter.service.telling.service_events import LifeChanged, Recovered, ServiceEvent, Stage, Trouble
+from deadletter.service.vhost_worker import VhostWorker
 
 FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 
@@ -35,14 +35,14 @@ class Service:
     def __init__(
         self,
         load: Callable[[], Settings],
-        emit: Callable[[Event], None],
+        emit: Callable[[ServiceEvent], None],
         *,
         store_url: Callable[[Settings], str | None],
         name: str,
         each: bool = False,
     ) -> None:
         self.settings: Settings = load()
-        self.offices: list[Office] = []
+        self.offices: list[VhostWorker] = []
         self.broker_version: str = ""
         self._load = load
         self._emit = emit
@@ -58,7 +58,7 @@ class Service:
         self._in_trouble = False
         """and whether that was said."""
         self._misread = False
-        self._working: list[tuple[Office, asyncio.Task[object]]] = []
+        self._working: list[tuple[VhostWorker, asyncio.Task[object]]] = []
 
     async def run(self) -> None:
         """Until it is stopped. Raises when it cannot go on."""
@@ -80,7 +80,7 @@ class Service:
         )
         self.offices = [self._office(settings, address, source) for address in _vhosts(settings)]
         self._lost &= {office.address.vhost for office in self.offices}  # a vhost may be watched no more
-        crew = Crew()
+        crew = TaskSet()
         following = crew.start(source.run())
         try:
             working = [crew.start(self._work(office, source)) for office in self.offices]
@@ -100,8 +100,8 @@ class Service:
             for office in self.offices:
                 await office.close()
 
-    def _office(self, settings: Settings, address: Address, source: PolicySource) -> Office:
-        return Office(
+    def _office(self, settings: Settings, address: Address, source: PolicySource) -> VhostWorker:
+        return VhostWorker(
             settings,
             address,
             source,
@@ -111,7 +111,7 @@ class Service:
             on_ready=lambda: self._found(address.vhost),
         )
 
-    async def _work(self, office: Office, source: PolicySource) -> None:
+    async def _work(self, office: VhostWorker, source: PolicySource) -> None:
         if self.settings.store.url is not None:
             # A table somebody named may say how often a letter is retried: until it was read, letters keep
             # their home. The file that is ours by default is not worth waiting for.
@@ -137,7 +137,7 @@ class Service:
         self._worked = True
         self._emit(LifeChanged(stage=Stage.READY))
 
-    def _on_session(self, vhost: str, event: session.Event) -> None:
+    def _on_session(self, vhost: str, event: session.SessionEvent) -> None:
         match event:
             case Connected(server_version=version):
                 self.broker_version = version  # whether it can be used is known when the office is ready

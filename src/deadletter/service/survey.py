@@ -28,7 +28,7 @@ from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.topology.merging import BrokerPolicy, Chooser
 from deadletter.core.topology.safekeeping import Told
 from deadletter.core.topology.vhost import Queue, QueueState, Topology
-from deadletter.service.telling.service_events import Event, QueueGone, QueueSeen
+from deadletter.service.telling.service_events import QueueGone, QueueSeen, ServiceEvent
 
 SHAPE_S: Final = 60.0
 """The whole shape is read again after this, even if the list of queues did not change."""
@@ -45,7 +45,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class OriginLimits:
     """What an origin can hold."""
 
     max_length: int | None
@@ -62,7 +62,7 @@ class Sight:
     """Queues that a watch names and that cannot be looked after, and why."""
     fanouts: Fanouts = NO_FANOUTS
     """Origins whose letters come into several queues, and from which of them they go back."""
-    limits: Mapping[str, Limits] = field(default_factory=dict)
+    limits: Mapping[str, OriginLimits] = field(default_factory=dict)
     descent: Descent = field(default_factory=lambda: Descent(Topology()))
     """Whose dead letters come into which queue."""
     told: Mapping[str, Told] = field(default_factory=dict)
@@ -79,7 +79,7 @@ def see(shape: Topology, watches: Sequence[Watch]) -> Sight:
         refused=refused,
         fanouts=Fanouts(shape, names),
         limits={
-            name: Limits(max_length=queue.max_length, drops_head=queue.overflow == "drop-head")
+            name: OriginLimits(max_length=queue.max_length, drops_head=queue.overflow == "drop-head")
             for name, queue in shape.queues.items()
             if queue.max_length is not None
         },
@@ -116,7 +116,7 @@ class Surveyor:
         self,
         address: Address,
         watches: Sequence[Watch],
-        emit: Callable[[Event], None],
+        emit: Callable[[ServiceEvent], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._address = address

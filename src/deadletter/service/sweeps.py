@@ -24,17 +24,17 @@ from deadletter.config.settings import Mode, Watch
 from deadletter.core.deciding.backoff import compile_schedule
 from deadletter.core.guards.flow import Flow
 from deadletter.errors import ConnectionLost, DeadletterError
-from deadletter.move.asked_limits import Limits, by_default
-from deadletter.move.courier import Bounds, Courier, Judging, Tally, Terms
+from deadletter.move.asked_limits import LimitSource, by_default
+from deadletter.move.courier import Bounds, Courier, Judging, MoveTally, Terms
 from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.guarding.kept import Kept, Shut, Soon, Take, in_words, next_step
 from deadletter.service.telling.service_events import (
-    Event,
     Fate,
     KeptBy,
     Kind,
     LeaseChanged,
     Recovered,
+    ServiceEvent,
     SweepEnded,
     Trouble,
 )
@@ -51,7 +51,7 @@ GATE: Final = "gate"
 """Who asked for a sweep that goes on: the gate that had held it."""
 
 
-class Gates(Protocol):
+class SweepGuards(Protocol):
     """The guards, as a sweep needs them."""
 
     def allowance(self, key: str) -> Allowance: ...
@@ -97,10 +97,10 @@ class Sweeper:
         watch: Watch,
         judging: Callable[[], Judging],
         *,
-        gates: Gates,
+        gates: SweepGuards,
         prefetch: int,
-        limits: Limits = by_default,
-        emit: Callable[[Event], None],
+        limits: LimitSource = by_default,
+        emit: Callable[[ServiceEvent], None],
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.dlq = dlq
@@ -310,7 +310,7 @@ class Sweeper:
             pause_s = min(PAUSE_MAX_S, 2.0 ** min(self._in_vain, 10))
             self._not_before = asyncio.get_running_loop().time() + pause_s
 
-    async def _pass(self, link: Link, bounds: Bounds, rate_per_s: float | None) -> tuple[Tally, Kept]:
+    async def _pass(self, link: Link, bounds: Bounds, rate_per_s: float | None) -> tuple[MoveTally, Kept]:
         """Look at letters, each once. What is left of them: by the gate that keeps them, and the others."""
         by: Counter[str] = Counter()
         judging = self._judging()
@@ -377,5 +377,5 @@ class Sweeper:
             return
 
 
-def _seen(tally: Tally) -> int:
+def _seen(tally: MoveTally) -> int:
     return tally.moved + tally.left + tally.failed + tally.dropped

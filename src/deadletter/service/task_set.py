@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-class Crew:
+class TaskSet:
     """`start` tasks, `wait` for the first failure, `dismiss` them all."""
 
     def __init__(self) -> None:

@@ -42,17 +42,17 @@ from deadletter.service.intake.conditions import Conditions
 from deadletter.service.intake.lookout import Lookout
 from deadletter.service.own_topology import policy_events
 from deadletter.service.own_topology.custody import Custody, Safety
-from deadletter.service.own_topology.declared import Ground
+from deadletter.service.own_topology.declared import OwnTopology
 from deadletter.service.own_topology.tidying import tidy
 from deadletter.service.own_topology.vigil import Vigil
 from deadletter.service.policies_in_force import PolicySource
-from deadletter.service.queue_workers import Staff
+from deadletter.service.queue_workers import QueueWorkers
 from deadletter.service.survey import Sight, Surveyor
 from deadletter.service.sweeps import Swept
-from deadletter.service.task_set import Crew
-from deadletter.service.telling.fate_counter import Books
-from deadletter.service.telling.instance_news import News
-from deadletter.service.telling.service_events import Event, Fate, Kind, Recovered, Trouble
+from deadletter.service.task_set import TaskSet
+from deadletter.service.telling.fate_counter import FateCounter
+from deadletter.service.telling.instance_news import InstanceNews
+from deadletter.service.telling.service_events import Fate, Kind, Recovered, ServiceEvent, Trouble
 
 NEED: Final = (
     "the service learns there which queues exist, and sets the policy that keeps letters safe: "
@@ -65,7 +65,7 @@ HEALTH_AT_ONCE: Final = 200
 """Origins that are looked at in one second."""
 
 
-class Office:
+class VhostWorker:
     """Of one vhost. `on` it for each link; `stop` ends it in good order."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Office:
         settings: Settings,
         address: Address,
         source: PolicySource,
-        emit: Callable[[Event], None],
+        emit: Callable[[ServiceEvent], None],
         *,
         each: bool = False,
         worked: bool = False,
@@ -88,16 +88,16 @@ class Office:
         self._look_now = asyncio.Event()
         self.ready: asyncio.Event = asyncio.Event()
         self.gates: Gates = Gates(settings.guards, source.current, emit)
-        self.news: News = News(self.gates.hear)
+        self.news: InstanceNews = InstanceNews(self.gates.hear)
         self.gates.on_news = self.news.tell
-        self.books: Books = Books(emit, self._on_confirmed)
+        self.books: FateCounter = FateCounter(emit, self._on_confirmed)
         self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
         self._conditions = Conditions(emit=emit)
         self._surveyor = Surveyor(address, self._watches, emit)
         self._lookout = Lookout(self._look_now.set)
         self._custody = Custody(emit)
         self._vigil: Vigil | None = None
-        self.staff: Staff = Staff(
+        self.staff: QueueWorkers = QueueWorkers(
             settings,
             self._watches,
             source,
@@ -111,7 +111,7 @@ class Office:
             look_afresh=self._lookout.look_afresh,
         )
         self._link: Link | None = None
-        self._ground: Ground | None = None
+        self._ground: OwnTopology | None = None
         self._been_ready = worked
         """Also in an earlier life, before a reload: what worked once is worth another try."""
         self._on_ready = on_ready
@@ -140,7 +140,7 @@ class Office:
     async def _on(self, link: Link) -> None:
         self._link = link
         self.ways.renew(link)
-        crew = Crew()
+        crew = TaskSet()
         self.staff.renew(link, crew, (await link.connection("consume")).server_version)
         async with management(self.address, self._settings.broker.api, need=NEED) as asked:
             try:
@@ -157,8 +157,8 @@ class Office:
             self._source.on_change.remove(self._on_policies)
         await self._conditions.close()
 
-    async def _begin(self, link: Link, asked: Management, crew: Crew) -> None:
-        self._ground = Ground(link, asked, self._settings, self._emit)
+    async def _begin(self, link: Link, asked: Management, crew: TaskSet) -> None:
+        self._ground = OwnTopology(link, asked, self._settings, self._emit)
         self._vigil = Vigil(link)
         await asyncio.to_thread(self.staff.study)
         sight = await self._first_look(asked)
@@ -215,7 +215,7 @@ class Office:
             self._api_away = False
             self._emit(Recovered(what="management"))
 
-    async def _until_stopped(self, crew: Crew) -> None:
+    async def _until_stopped(self, crew: TaskSet) -> None:
         stopped = asyncio.ensure_future(self._stopping.wait())
         failed = asyncio.ensure_future(crew.wait())
         try:

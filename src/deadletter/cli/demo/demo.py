@@ -19,7 +19,7 @@ from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
-from deadletter.broker.declare import Outcome
+from deadletter.broker.declare import DeclareOutcome
 from deadletter.broker.live_topology import read_topology
 from deadletter.cli.demo import demo_consumer, demo_serve
 from deadletter.cli.doctor_command import finding_text
@@ -33,13 +33,13 @@ from deadletter.core.deciding.backoff import Fixed, compile_schedule
 from deadletter.core.deciding.deaths import ByReason
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.doctor.finding import Finding, Severity
 from deadletter.move import courier
-from deadletter.move.courier import Courier, Leave, Letter, Send, Tally, Verdict
+from deadletter.move.courier import Courier, Leave, Letter, MoveTally, Send, Verdict
 from deadletter.operations.apply import apply
-from deadletter.operations.checking import Wish, check
+from deadletter.operations.checking import CheckWish, check
 from deadletter.operations.examining import examine_broker
 from deadletter.operations.peeking import peek
 from deadletter.testing.cuttable_line import Plug
@@ -100,7 +100,7 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     await _reject_all(channel, NEW, inside=left + NEW)
     report = await check(
         [address],
-        Wish(names=mapping(DLQ, DEAD), max_retries=1, count_by=ByReason(reason="rejected")),
+        CheckWish(names=mapping(DLQ, DEAD), max_retries=1, count_by=ByReason(reason="rejected")),
     )
     for queue in report.queues:
         console.print(
@@ -144,10 +144,10 @@ async def _heal(console: Console, broker: PrivateBroker, channel: Channel) -> bo
         schedule = compile_schedule(Fixed(delays_ms=(1_000, 10_000, 60_000)), 3)
         plan = layouts.plan("return", queue, schedule=schedule, version=live.version, there=live)
         applied = await apply([address], broker.api, plan.topology, live, migrating=True)
+        created = sum(item.outcome is DeclareOutcome.CREATED for item in applied.items)
         console.print(
             f"[b]dlq topology apply --queue {queue} --backoff 1s,10s,1min[/]: "
-            f"{count(sum(item.outcome is Outcome.CREATED for item in applied.items), 'thing')} declared, "
-            f"{count(len(applied.left), 'difference')} left"
+            f"{count(created, 'thing')} declared, {count(len(applied.left), 'difference')} left"
         )
     rest = await _examined(address, broker.api)
     console.print(f"[b]dlq doctor[/] again: {count(len(rest), 'finding')} of this kind.")
@@ -169,10 +169,10 @@ async def _set_up(channel: Channel) -> None:
     await channel.bind_queue(ORDERS, "shop", "order.*")
 
 
-def _orders(letters: int) -> Iterator[Message]:
+def _orders(letters: int) -> Iterator[RawMessage]:
     for number in range(letters):
         properties = View(content_type="application/json", delivery_mode=2, message_id=f"order-{number}")
-        yield Message(message.encode(properties), b'{"order": %d, "total": "12.90 EUR"}' % number)
+        yield RawMessage(message.encode(properties), b'{"order": %d, "total": "12.90 EUR"}' % number)
 
 
 async def _reject_all(channel: Channel, letters: int, *, inside: int | None = None) -> None:
@@ -216,12 +216,14 @@ def _every_tenth(letter: Letter) -> Verdict:
     return Send(routing_key=RETIRED if number % 10 == 0 else REVIEW)
 
 
-async def _move(address: Address, decide: Callable[[Letter], Verdict], *, cut_at: int | None = None) -> Tally:
+async def _move(
+    address: Address, decide: Callable[[Letter], Verdict], *, cut_at: int | None = None
+) -> MoveTally:
     """Move over a line that is cut when `cut_at` letters are over."""
     async with Plug(address) as plug:
         with MoveScreen(f"{DLQ} → …") as screen:
 
-            def on_event(event: courier.Event) -> None:
+            def on_event(event: courier.MoveEvent) -> None:
                 screen.on_event(event)
                 over = isinstance(event, courier.Progress) and cut_at is not None and event.moved >= cut_at
                 if over and not plug.cuts:
@@ -231,7 +233,7 @@ async def _move(address: Address, decide: Callable[[Letter], Verdict], *, cut_at
             return await Courier([plug.address], source=DLQ, decide=decide, on_event=on_event).run()
 
 
-def _report(console: Console, tally: Tally, source: str) -> None:
+def _report(console: Console, tally: MoveTally, source: str) -> None:
     console.print(
         f"moved {count(tally.moved)} in {span(tally.seconds)}, {count(tally.reconnects, 'reconnect')}"
     )

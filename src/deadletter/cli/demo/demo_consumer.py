@@ -26,7 +26,7 @@ from deadletter.cli.peek_command import letter_text
 from deadletter.cli.terminal.units import count
 from deadletter.consumer.events import Event, Fate, Handled, Ready
 from deadletter.core.letter import message
-from deadletter.core.letter.message import Message as Published
+from deadletter.core.letter.message import RawMessage as Published
 from deadletter.core.letter.message import View
 from deadletter.operations.peeking import peek
 

@@ -25,11 +25,11 @@ from deadletter.amqp.publisher import publish_all
 from deadletter.cli.terminal.units import count
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.core.text.safe_text import line
 from deadletter.operations.peeking import peek
 from deadletter.service.running import Service
-from deadletter.service.telling.service_events import Confirmed, Event, LifeChanged, Stage
+from deadletter.service.telling.service_events import Confirmed, LifeChanged, ServiceEvent, Stage
 from deadletter.testing.node.private import PrivateBroker
 
 QUEUE, OLD, ELSEWHERE = "payments", "payments.old", "orders"
@@ -88,7 +88,7 @@ async def show(console: Console, broker: PrivateBroker, *, orders: int) -> bool:
         file.write_text(SETTINGS.format(url=broker.url, api=broker.api))
         ready = asyncio.Event()
 
-        def listen(event: Event) -> None:
+        def listen(event: ServiceEvent) -> None:
             if isinstance(event, Confirmed):
                 for fate, letters in event.fates.items():
                     fates[fate.kind.value] += letters
@@ -130,10 +130,10 @@ async def _sell(channel: Channel, shop: _Shop) -> None:
     await publishing.select_confirms()
     properties = message.encode(View(content_type="application/json", delivery_mode=2))
     await publish_all(
-        publishing, "", QUEUE, (Message(properties, b"%d" % number) for number in range(shop.orders))
+        publishing, "", QUEUE, (RawMessage(properties, b"%d" % number) for number in range(shop.orders))
     )
     # One dies in another queue, which is deleted while its letter waits.
-    await publish_all(publishing, "", OLD, [Message(properties, b"-1")])
+    await publish_all(publishing, "", OLD, [RawMessage(properties, b"-1")])
     taken = await publishing.get(OLD)
     assert taken is not None
     publishing.reject(taken.tag, requeue=False)
@@ -142,7 +142,7 @@ async def _sell(channel: Channel, shop: _Shop) -> None:
     # One is published straight into the dead letter queue, with deaths that somebody made up.
     death: dict[str, Value] = {"queue": ELSEWHERE, "reason": "rejected", "count": 1}
     forged = message.encode(View(delivery_mode=2, headers={"x-death": [death]}))
-    await publish_all(publishing, "", f"{QUEUE}.dlq", [Message(forged, b"-2")])
+    await publish_all(publishing, "", f"{QUEUE}.dlq", [RawMessage(forged, b"-2")])
 
 
 async def _settled(address: Address, shop: _Shop) -> bool:

@@ -17,7 +17,7 @@ from deadletter.cli import letter_file
 from deadletter.cli.letter_file import Sample
 from deadletter.cli.peek_command import withheld_text
 from deadletter.cli.policies import policy_store
-from deadletter.cli.policies.policy_store import Look
+from deadletter.cli.policies.policy_store import StoreLook
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.exits import Exit
@@ -27,7 +27,7 @@ from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.decide import Answer, Circumstances, Decision, Retry, questions
 from deadletter.core.deciding.event_config import TABLE, from_table
-from deadletter.core.deciding.explain import Explanation, Step, explain
+from deadletter.core.deciding.explain import ExplainedStep, Explanation, explain
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import JqCondition, Match, Policies, Policy
@@ -52,7 +52,7 @@ def list_policies(*, file: Path | None, store: str | None, as_json: bool) -> Exi
     return policy_store.told(look.trouble)
 
 
-def _list_text(settings: Settings, look: Look) -> str:
+def _list_text(settings: Settings, look: StoreLook) -> str:
     policies = look.in_force.policies
     table = [_policy_text(p) for p in policies if from_table(p, settings.policies)]
     lines = [_policy_text(p) for p in policies if not from_table(p, settings.policies)]
@@ -74,7 +74,7 @@ def _policy_text(policy: Policy) -> str:
     return f"{shown(policy.name)}: {match_text(policy.match)}\n    {policy.text()}"
 
 
-def _list_json(settings: Settings, look: Look) -> str:
+def _list_json(settings: Settings, look: StoreLook) -> str:
     policies = look.in_force.policies
     found = [
         {
@@ -281,7 +281,7 @@ def _letter_text(letter: LetterView, before: int) -> str:
     return ", ".join(words)
 
 
-def _step_text(step: Step) -> tuple[str, str, str]:
+def _step_text(step: ExplainedStep) -> tuple[str, str, str]:
     when = "now" if step.after_ms == 0 else f"+ {rough_duration_text(step.after_ms)}"
     match step.decision:
         case Retry():
@@ -321,7 +321,7 @@ def _as_json(letter: LetterView, before: int, told: Explanation) -> str:
     )
 
 
-def _step_json(step: Step) -> dict[str, object]:
+def _step_json(step: ExplainedStep) -> dict[str, object]:
     decision = step.decision
     facts: dict[str, object] = {
         "after_ms": step.after_ms,

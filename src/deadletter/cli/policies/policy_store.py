@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class StoreLook:
     """What is in force, and what was seen of the store: `store` is None when there is none to look at."""
 
     in_force: InForce
@@ -33,20 +33,20 @@ class Look:
     trouble: StoreError | None = None
 
 
-def look(settings: Settings) -> Look:
+def look(settings: Settings) -> StoreLook:
     """The table's rows and the file's policies together. A store that is not there yet is not created."""
     url = _url(settings)
     file = settings.policies
     if url is None:
-        return Look(in_force=InForce(policies=file))
+        return StoreLook(in_force=InForce(policies=file))
     address = parse(url)
     if isinstance(address, SqliteAddress) and not address.path.exists() and settings.store.url is None:
-        return Look(in_force=InForce(policies=file))
+        return StoreLook(in_force=InForce(policies=file))
     try:
         rows = _rows(url)
     except StoreError as error:
-        return Look(in_force=InForce(policies=file), store=str(address), trouble=error)
-    return Look(in_force=in_force(rows, file=file, backoff=file.default.backoff), store=str(address))
+        return StoreLook(in_force=InForce(policies=file), store=str(address), trouble=error)
+    return StoreLook(in_force=in_force(rows, file=file, backoff=file.default.backoff), store=str(address))
 
 
 def set_retries(

@@ -51,7 +51,7 @@ class MoveScreen:
         """What is worked on now."""
         self._bar.update(self._task, description=safe_text.line(description))
 
-    def on_event(self, event: courier.Event) -> None:
+    def on_event(self, event: courier.MoveEvent) -> None:
         match event:
             case courier.Progress(moved=moved, left=left, failed=failed, total=total):
                 speed = self._bar.tasks[0].speed
@@ -61,9 +61,9 @@ class MoveScreen:
                     total=total,
                     rate=f"{speed:,.0f}/s" if speed else "",
                 )
-            case courier.Blocked(reason=None):
+            case courier.BrokerBlocked(reason=None):
                 self.say("the broker accepts messages again")
-            case courier.Blocked(reason=reason):
+            case courier.BrokerBlocked(reason=reason):
                 self.say(f"the broker accepts no messages at the moment ({reason}); waiting, nothing is lost")
             case Waiting(reason=reason, seconds=seconds):
                 self.say(f"{reason}; next try in {span(seconds)}")

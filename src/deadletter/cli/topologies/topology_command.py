@@ -30,7 +30,7 @@ from deadletter.core.topology.vhost import Queue, Topology, topology
 from deadletter.doctor.finding import Finding
 from deadletter.doctor.rules.case import Case
 from deadletter.doctor.rules.multiplying import multiplied
-from deadletter.drawing.graph import Graph, Shape, graph
+from deadletter.drawing.graph import DrawnShape, Graph, graph
 from deadletter.drawing.mermaid import mermaid
 from deadletter.drawing.svg import svg
 from deadletter.errors import UsageError
@@ -39,7 +39,7 @@ from deadletter.operations.apply import Applied, apply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PlanWish:
     """Which plan, as it was typed."""
 
     layout: str
@@ -93,7 +93,7 @@ def _policy(settings: Settings, name: str) -> Policy:
 
 
 # -- plan -------------------------------------------------------------------------------------------------
-def print_plan(wish: Wish, *, broker_version: str | None, form: str, output: Path | None) -> Exit:
+def print_plan(wish: PlanWish, *, broker_version: str | None, form: str, output: Path | None) -> Exit:
     if form not in ("table", "json", "definitions", "mermaid", "svg"):
         raise UsageError(f"--format: expected table, json, definitions, mermaid or svg, got {form!r}")
     settings = wish.settings()
@@ -128,7 +128,7 @@ def _plan_picture(plan: Plan) -> Graph:
         )
         picture = graph(shape, planned=True)
         nodes = [
-            replace(node, shape=Shape.GIVEN, lines=("the application's queue",))
+            replace(node, shape=DrawnShape.GIVEN, lines=("the application's queue",))
             if node.id == f"queue {plan.queue}"
             else node
             for node in picture.nodes
@@ -138,7 +138,7 @@ def _plan_picture(plan: Plan) -> Graph:
 
 
 # -- diff and apply ---------------------------------------------------------------------------------------
-def print_diff(wish: Wish, *, as_json: bool) -> Exit:
+def print_diff(wish: PlanWish, *, as_json: bool) -> Exit:
     settings = wish.settings()
     live = _live(settings)
     plan = wish.plan(settings, version=live.version, there=live)
@@ -158,7 +158,7 @@ def _multiplied(plan: Plan, live: Topology) -> tuple[Finding, ...]:
     return multiplied(Case(topology=live, now_ms=0), {plan.queue, *plan.topology.queues})
 
 
-def run_apply(wish: Wish, *, migrating: bool, rate: str | None, dry_run: bool, as_json: bool) -> Exit:
+def run_apply(wish: PlanWish, *, migrating: bool, rate: str | None, dry_run: bool, as_json: bool) -> Exit:
     terms = Terms(rate_per_s=None if rate is None else parse_rate(rate))
     if rate is not None and not migrating:
         raise UsageError("expected --rate together with --migrate: nothing else moves letters")

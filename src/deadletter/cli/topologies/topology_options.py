@@ -84,7 +84,7 @@ def plan(
     """
     from deadletter.cli.topologies import topology_command as command
 
-    wish = command.Wish(
+    wish = command.PlanWish(
         layout=layout,
         queue=queue,
         retries=retries,
@@ -123,7 +123,7 @@ def diff(
     """
     from deadletter.cli.topologies import topology_command as command
 
-    wish = command.Wish(
+    wish = command.PlanWish(
         layout=layout,
         queue=queue,
         retries=retries,
@@ -173,7 +173,7 @@ def apply(
     """
     from deadletter.cli.topologies import topology_command as command
 
-    wish = command.Wish(
+    wish = command.PlanWish(
         layout=layout,
         queue=queue,
         retries=retries,

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, assert_never
 
-from deadletter.broker.declare import Item, Outcome
+from deadletter.broker.declare import DeclaredItem, DeclareOutcome
 from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.units import count
 from deadletter.core.layouts import correction_text
@@ -184,7 +184,7 @@ def drift_json(one: Drift, live: Topology) -> dict[str, Any]:
 
 # -- what became of it ------------------------------------------------------------------------------------
 def applied_text(applied: Applied, copied: Sequence[Finding]) -> str:
-    worth = [item for item in applied.items if item.outcome is not Outcome.THERE]
+    worth = [item for item in applied.items if item.outcome is not DeclareOutcome.THERE]
     rows = [[item.outcome.value, item.subject, item.why] for item in worth]
     lines = [columns(rows)] if rows else []
     lines += [line(text) for one in applied.migrations for text in _migration_text(one)]
@@ -199,10 +199,10 @@ def applied_text(applied: Applied, copied: Sequence[Finding]) -> str:
     return "\n".join([*lines, "", f"{tally}; {ending}"]).lstrip("\n")
 
 
-def _tally(items: Sequence[Item]) -> str:
+def _tally(items: Sequence[DeclaredItem]) -> str:
     return ", ".join(
         f"{number} {outcome.value}"
-        for outcome in Outcome
+        for outcome in DeclareOutcome
         if (number := sum(item.outcome is outcome for item in items))
     )
 

@@ -32,7 +32,7 @@ from deadletter.core.text.durations import duration_text
 FINDINGS: Final = "findings"
 
 
-class Finding(NamedTuple):
+class TableFinding(NamedTuple):
     """What one key of a table cannot be, given the others."""
 
     key: tuple[str | int, ...]
@@ -46,7 +46,7 @@ class Table(BaseModel):
         extra="forbid", strict=True, frozen=True, validate_default=True
     )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         """What this table cannot be in itself."""
         yield from ()
 

@@ -15,9 +15,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from deadletter.config.tables.base import Counted, Finding, Name, Pattern, Table, Urls, as_written
+from deadletter.config.tables.base import Counted, Name, Pattern, Table, TableFinding, Urls, as_written
 from deadletter.config.tables.policies import DefaultPolicy, PolicyTable
-from deadletter.config.tables.serve import Alerts, Guards, Serve, WatchTable
+from deadletter.config.tables.serve import AlertsTable, Guards, Serve, WatchTable
 
 
 class Broker(Table):
@@ -35,7 +35,7 @@ class Broker(Table):
     )
 
 
-class Store(Table):
+class StoreTable(Table):
     url: str | None = Field(
         default=None,
         description="Where parked letters are kept, and the policies of the table dlq_event_config: "
@@ -44,7 +44,7 @@ class Store(Table):
     )
 
 
-class Check(Table):
+class CheckTable(Table):
     dlq: Pattern | None = Field(
         default=None, description="The queues to look at; * for any run of characters: dlq.*"
     )
@@ -63,19 +63,19 @@ class Check(Table):
     )
     create: bool = Field(default=True, description="Create targets that are missing.")
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if self.dlq is not None and self.target is not None:
             if self.target.count("*") > self.dlq.count("*"):
-                yield Finding(("target",), f"at most as many * as dlq has, which is {self.dlq!r}")
+                yield TableFinding(("target",), f"at most as many * as dlq has, which is {self.dlq!r}")
             elif self.target == self.dlq:
-                yield Finding(("target",), "another queue than dlq")
+                yield TableFinding(("target",), "another queue than dlq")
 
 
 class File(Table):
     """The settings of Deadletter (the command dlq)."""
 
     broker: Broker = Field(default=as_written({}), description="The broker.")
-    store: Store = Field(default=as_written({}), description="The store.")
+    store: StoreTable = Field(default=as_written({}), description="The store.")
     policies: list[PolicyTable] = Field(
         default=[], description="What happens to letters: the first that matches decides."
     )
@@ -87,5 +87,5 @@ class File(Table):
     )
     guards: Guards = Field(default=as_written({}), description="What keeps retries from doing harm.")
     serve: Serve = Field(default=as_written({}), description="How the service, dlq serve, runs.")
-    alerts: Alerts = Field(default=as_written({}), description="When somebody should know.")
-    check: Check = Field(default=as_written({}), description="Defaults of the command dlq check.")
+    alerts: AlertsTable = Field(default=as_written({}), description="When somebody should know.")
+    check: CheckTable = Field(default=as_written({}), description="Defaults of the command dlq check.")

@@ -22,7 +22,7 @@ _FIRST: Final = ("name", "match")
 KINDS: Final = ("fixed", "linear", "exponential")
 
 
-class Key(NamedTuple):
+class ConfigKey(NamedTuple):
     """A key that holds a value: `policies.match.queue`. In a list of tables it has no variable."""
 
     path: tuple[str, ...]
@@ -68,18 +68,18 @@ def fields(tables: tuple[type[Table], ...]) -> dict[str, FieldInfo]:
 
 
 @cache
-def keys() -> tuple[Key, ...]:
+def keys() -> tuple[ConfigKey, ...]:
     """All of them, in the file's order, each once."""
     return tuple({key.path: key for key in _keys((File,), (), in_list=False)}.values())
 
 
-def _keys(tables: tuple[type[Table], ...], path: tuple[str, ...], *, in_list: bool) -> Iterator[Key]:
+def _keys(tables: tuple[type[Table], ...], path: tuple[str, ...], *, in_list: bool) -> Iterator[ConfigKey]:
     for name, field in fields(tables).items():
         inside = below(field)
         if inside.tables:
             yield from _keys(inside.tables, (*path, name), in_list=in_list or inside.many)
         else:
-            yield Key((*path, name), field, in_list)
+            yield ConfigKey((*path, name), field, in_list)
 
 
 def _plain(annotation: Any) -> bool:
@@ -88,7 +88,7 @@ def _plain(annotation: Any) -> bool:
 
 
 @cache
-def variables() -> dict[str, Key]:
+def variables() -> dict[str, ConfigKey]:
     """The environment's names for the keys that have one."""
     return {variable: key for key in keys() if (variable := key.variable) is not None}
 

@@ -11,13 +11,13 @@ from deadletter.config.tables.base import (
     Age,
     Counted,
     Delay,
-    Finding,
     Floor,
     Name,
     Names,
     Pattern,
     Reasons,
     Table,
+    TableFinding,
     ThenWord,
     as_written,
 )
@@ -44,18 +44,20 @@ class _Limited(Table):
         default=as_written("0ms"), alias="floor", description="No delay is shorter than this."
     )
 
-    def _between(self, first_key: tuple[str | int, ...], delay_ms: int, cap_ms: int) -> Iterator[Finding]:
+    def _between(
+        self, first_key: tuple[str | int, ...], delay_ms: int, cap_ms: int
+    ) -> Iterator[TableFinding]:
         """That a delay lies within floor and cap, where these two leave room for one."""
         if self.floor_ms > cap_ms:
             return
         if delay_ms > cap_ms:
-            yield Finding(first_key, f"at most the cap of {duration_text(cap_ms)}")
+            yield TableFinding(first_key, f"at most the cap of {duration_text(cap_ms)}")
         if delay_ms < self.floor_ms:
-            yield Finding(first_key, f"at least the floor of {duration_text(self.floor_ms)}")
+            yield TableFinding(first_key, f"at least the floor of {duration_text(self.floor_ms)}")
 
-    def _ordered(self, cap_ms: int) -> Iterator[Finding]:
+    def _ordered(self, cap_ms: int) -> Iterator[TableFinding]:
         if self.floor_ms > cap_ms:
-            yield Finding(("cap",), f"at least the floor of {duration_text(self.floor_ms)}")
+            yield TableFinding(("cap",), f"at least the floor of {duration_text(self.floor_ms)}")
 
 
 class FixedBackoff(_Limited):
@@ -66,12 +68,14 @@ class FixedBackoff(_Limited):
     )
     cap_ms: Delay | None = Field(default=None, alias="cap", description=_CAP)
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         cap_ms = MAX_DELAY_MS if self.cap_ms is None else self.cap_ms
         yield from self._ordered(cap_ms)
         most = MAX_JITTERED_RUNGS if self.jitter else MAX_RUNGS
         if len(set(self.delays_ms)) > most:
-            yield Finding(("delays",), f"at most {most} different delays, as each is a queue on the broker")
+            yield TableFinding(
+                ("delays",), f"at most {most} different delays, as each is a queue on the broker"
+            )
         for place, delay_ms in enumerate(self.delays_ms):
             yield from self._between(("delays", place), delay_ms, cap_ms)
 
@@ -88,7 +92,7 @@ class LinearBackoff(_Limited):
         description=_CAP,
     )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         yield from self._ordered(self.cap_ms)
         key, first_ms = ("step", self.step_ms) if self.first_ms is None else ("first", self.first_ms)
         yield from self._between((key,), first_ms, self.cap_ms)
@@ -106,7 +110,7 @@ class ExponentialBackoff(_Limited):
         description=_CAP,
     )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         yield from self._ordered(self.cap_ms)
         yield from self._between(("first",), self.first_ms, self.cap_ms)
 
@@ -114,7 +118,7 @@ class ExponentialBackoff(_Limited):
 BackoffTable = Annotated[FixedBackoff | LinearBackoff | ExponentialBackoff, Discriminator("kind")]
 
 
-class Match(Table):
+class MatchTable(Table):
     queue: Pattern | None = Field(
         default=None, description="The queue it died in; * stands for any run of characters."
     )
@@ -139,15 +143,15 @@ class Match(Table):
         default=None, description="A jq program that says true of a JSON body."
     )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if self.queue is not None and self.queue.startswith(PREFIX):
-            yield Finding(
+            yield TableFinding(
                 ("queue",),
                 "a queue a letter can die in; those of deadletter.* are our own, so this matches nothing",
             )
         for word in (self.routing_key or "").split("."):
             if word not in ("*", "#") and ("*" in word or "#" in word):
-                yield Finding(
+                yield TableFinding(
                     ("routing_key",),
                     f"* and # as whole words between dots; in {word!r} they stand for themselves, and no key "
                     "has them",
@@ -155,7 +159,7 @@ class Match(Table):
         if self.content_type is not None and (
             self.content_type != self.content_type.lower().strip() or ";" in self.content_type
         ):
-            yield Finding(
+            yield TableFinding(
                 ("content_type",),
                 "a media type in lower case without parameters; this matches nothing, since "
                 "'Application/JSON; charset=utf-8' is compared as 'application/json'",
@@ -172,12 +176,12 @@ class ErrorTable(Table):
         default=None, description="And then this. With neither retries nor backoff: at once."
     )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if self.backoff is None and self.retries is None and self.then is None:
-            yield Finding((), "retries, backoff or then beside error_type")
+            yield TableFinding((), "retries, backoff or then beside error_type")
 
 
-class Handling(Table):
+class HandlingTable(Table):
     retries: int = Field(default=5, ge=0, le=MAX_RETRIES, description="How often it is sent back.")
     backoff: BackoffTable = Field(
         default=as_written(
@@ -207,12 +211,12 @@ class Handling(Table):
     errors: list[ErrorTable] = Field(default=[], description="Other retries or delays for some errors.")
 
 
-class PolicyTable(Handling):
+class PolicyTable(HandlingTable):
     name: Name = Field(description="Its name, in decisions, metrics and watches.")
-    match: Match = Field(
+    match: MatchTable = Field(
         default=as_written({}), description="Which letters: all conditions must hold; without any, all."
     )
 
 
-class DefaultPolicy(Handling):
+class DefaultPolicy(HandlingTable):
     pass

@@ -11,7 +11,6 @@ from deadletter.config.tables.base import (
     Age,
     AllOrNames,
     Delay,
-    Finding,
     Grace,
     Heartbeat,
     Layout,
@@ -23,6 +22,7 @@ from deadletter.config.tables.base import (
     Pattern,
     Survey,
     Table,
+    TableFinding,
     Tidying,
     as_written,
 )
@@ -98,37 +98,43 @@ class WatchTable(Table):
         """The layout, also where nobody named one."""
         return self.layout or ("return" if self.mode == "consume" else "sweep")
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if self.dlq is None and self.layout != "levels":
-            yield Finding(("dlq",), f'a value (only with layout = "levels" is it {RETRY_QUEUE} without one)')
+            yield TableFinding(
+                ("dlq",), f'a value (only with layout = "levels" is it {RETRY_QUEUE} without one)'
+            )
         if self.takes.startswith(PREFIX):
-            yield Finding(("dlq",), "a queue of yours; those of deadletter.* are our own")
+            yield TableFinding(("dlq",), "a queue of yours; those of deadletter.* are our own")
         if self.every_ms is not None and self.backoff is not None:
-            yield Finding(("every",), "every or backoff, not both")
+            yield TableFinding(("every",), "every or backoff, not both")
         if self.mode != "sweep":
             for key, value in (
                 ("every", self.every_ms), ("backoff", self.backoff), ("limit_per_boot", self.limit_per_boot)
             ):  # fmt: skip
                 if value is not None:
-                    yield Finding((key,), f'nothing with mode = "{self.mode}"; it belongs to mode = "sweep"')
+                    yield TableFinding(
+                        (key,), f'nothing with mode = "{self.mode}"; it belongs to mode = "sweep"'
+                    )
         if self.layout == "sweep" and self.mode == "consume":
-            yield Finding(
+            yield TableFinding(
                 ("layout",),
                 'return or levels with mode = "consume": sweep has no delay, so a letter that keeps failing '
                 "would go round as fast as the broker can carry it",
             )
         if self.delays_ms is not None and self.way != "levels":
-            yield Finding(("delays",), f'nothing with layout = "{self.way}"; it belongs to layout = "levels"')
+            yield TableFinding(
+                ("delays",), f'nothing with layout = "{self.way}"; it belongs to layout = "levels"'
+            )
         for place, origin in enumerate(self.origins or ()):
             if origin.startswith(PREFIX):
-                yield Finding(("origins", place), "a queue of yours; those of deadletter.* are our own")
+                yield TableFinding(("origins", place), "a queue of yours; those of deadletter.* are our own")
         named = self.policies or []
         for place, name in enumerate(named):
             if name in named[:place]:
-                yield Finding(("policies", place), "each policy once")
+                yield TableFinding(("policies", place), "each policy once")
 
 
-class Breaker(Table):
+class BreakerTable(Table):
     enabled: bool = Field(
         default=True, description="Hold an origin's letters when what returns to it dies again."
     )
@@ -158,9 +164,9 @@ class Breaker(Table):
         description="A probe that has not died again after this time is taken for a success.",
     )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if self.pause_ms > self.pause_max_ms:
-            yield Finding(("pause",), f"at most pause_max, which is {duration_text(self.pause_max_ms)}")
+            yield TableFinding(("pause",), f"at most pause_max, which is {duration_text(self.pause_max_ms)}")
 
 
 class Guards(Table):
@@ -199,15 +205,19 @@ class Guards(Table):
         le=_MAX_LETTERS,
         description="More letters of one id and attempt than this stop the way back to their origin.",
     )
-    breaker: Breaker = Field(default=as_written({}), description="When everything that returns dies again.")
+    breaker: BreakerTable = Field(
+        default=as_written({}), description="When everything that returns dies again."
+    )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if "budget_floor_per_minute" not in self.model_fields_set:
             return
         if self.budget_share is None:
-            yield Finding(("budget_floor_per_minute",), "nothing without budget_share, whose floor it is")
+            yield TableFinding(
+                ("budget_floor_per_minute",), "nothing without budget_share, whose floor it is"
+            )
         elif self.budget_per_minute is not None and self.budget_floor_per_minute > self.budget_per_minute:
-            yield Finding(
+            yield TableFinding(
                 ("budget_floor_per_minute",), f"at most budget_per_minute, which is {self.budget_per_minute}"
             )
 
@@ -260,13 +270,13 @@ class Serve(Table):
     )
 
 
-class DepthAlert(Table):
+class DepthAlertTable(Table):
     warning: int = Field(default=10, ge=0, description="Warn above so many letters in a dead-letter queue.")
     critical: int = Field(default=50, ge=0, description="Critical above so many.")
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if self.warning >= self.critical:
-            yield Finding(("warning",), f"less than critical, which is {self.critical}")
+            yield TableFinding(("warning",), f"less than critical, which is {self.critical}")
 
 
 class AgeAlert(Table):
@@ -275,17 +285,19 @@ class AgeAlert(Table):
     )
     critical_ms: Age | None = Field(default=None, alias="critical", description="Critical above this age.")
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         if (
             self.warning_ms is not None
             and self.critical_ms is not None
             and self.warning_ms >= self.critical_ms
         ):
-            yield Finding(("warning",), f"less than critical, which is {duration_text(self.critical_ms)}")
+            yield TableFinding(
+                ("warning",), f"less than critical, which is {duration_text(self.critical_ms)}"
+            )
 
 
-class Alerts(Table):
-    depth: DepthAlert = Field(default=as_written({}), description="How many letters are too many.")
+class AlertsTable(Table):
+    depth: DepthAlertTable = Field(default=as_written({}), description="How many letters are too many.")
     age: AgeAlert = Field(
         default=as_written({}), description="How old is too old. Without a value: no such alert."
     )
@@ -308,10 +320,12 @@ class Alerts(Table):
         description="Where alerts go: log, the http(s) URL of a webhook, or any apprise URL.",
     )
 
-    def contradictions(self) -> Iterator[Finding]:
+    def contradictions(self) -> Iterator[TableFinding]:
         for place, channel in enumerate(self.channels):
             scheme, separator, rest = channel.partition("://")
             if channel != "log" and not (separator and rest and scheme.isascii() and scheme.isalnum()):
-                yield Finding(("channels", place), "log, the http(s) URL of a webhook, or an apprise URL")
+                yield TableFinding(
+                    ("channels", place), "log, the http(s) URL of a webhook, or an apprise URL"
+                )
             if channel in self.channels[:place]:
-                yield Finding(("channels", place), "each channel once")
+                yield TableFinding(("channels", place), "each channel once")

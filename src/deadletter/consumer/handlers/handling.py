@@ -32,8 +32,8 @@ from deadletter.consumer.handlers.judging import (
     judged,
     told,
 )
-from deadletter.consumer.handlers.once import Key, Once
-from deadletter.consumer.handlers.signature import Signature, Wish, signature_of
+from deadletter.consumer.handlers.once import MessageKey, Once
+from deadletter.consumer.handlers.signature import ParameterWish, Signature, signature_of
 from deadletter.consumer.idempotency import Ids, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import HandlerCancelled, Rules
@@ -55,12 +55,12 @@ class Handling(ABC):
         timeout_s: float | None = None,
         concurrency: int = 10,
         idempotent: Ids | None = None,
-        key: Key | None = None,
+        key: MessageKey | None = None,
     ) -> None:
         self.rules = rules
         self._call = Call(function, timeout_s=timeout_s, most=concurrency)
         self._signature = self._read(function)
-        self._wants_body = Wish.BODY in self._signature.wishes
+        self._wants_body = ParameterWish.BODY in self._signature.wishes
         self._once: Once | None = None
         self.leaving: SystemExit | KeyboardInterrupt | None = None
         """What a handler raised that wants the process to end."""
@@ -148,7 +148,7 @@ class Handler(Handling):
     @cached_property
     def _direct(self) -> Callable[..., Any] | None:
         """Without a limit and in our own loop there is nothing to do around it: the shortest way."""
-        call, alone = self._call, self._signature.wishes == (Wish.BODY,)
+        call, alone = self._call, self._signature.wishes == (ParameterWish.BODY,)
         return call.function if call.is_async and not call.hurried and alone else None
 
     async def __call__(self, message: Message) -> Outcome:

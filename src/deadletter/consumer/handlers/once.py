@@ -18,8 +18,8 @@ from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import Discard
 from deadletter.errors import StoreError, UsageError
 
-Key: TypeAlias = Callable[[Message], str | None]
-Run: TypeAlias = Callable[[Message, Transaction | None], Awaitable[None]]
+MessageKey: TypeAlias = Callable[[Message], str | None]
+RunOnce: TypeAlias = Callable[[Message, Transaction | None], Awaitable[None]]
 KEY_CHARS: Final = 255
 """A longer key is kept as its digest."""
 _log: Final = logging.getLogger("deadletter.consumer")
@@ -32,7 +32,7 @@ class _NotDone(Exception):
 class Once:
     """For one queue."""
 
-    def __init__(self, ids: Ids, key: Key | None, *, transacted: bool) -> None:
+    def __init__(self, ids: Ids, key: MessageKey | None, *, transacted: bool) -> None:
         if transacted and not isinstance(ids, TransactedIds):
             raise UsageError(
                 f"a handler with a Transaction: expected idempotent=StoreIds(…), got {type(ids).__name__}"
@@ -44,7 +44,7 @@ class Once:
         """Keys whose handlers run in this process."""
         self._said = False
 
-    async def __call__(self, message: Message, run: Run) -> bool:
+    async def __call__(self, message: Message, run: RunOnce) -> bool:
         """Run the handler unless the message is done; whether it ran."""
         key = self.key_of(message)
         if key is None:
@@ -100,7 +100,7 @@ class Once:
                 error,
             )
 
-    async def _with_a_gap(self, key: str, message: Message, run: Run) -> bool:
+    async def _with_a_gap(self, key: str, message: Message, run: RunOnce) -> bool:
         if not await self.begin(message, key):
             return False
         try:
@@ -114,7 +114,7 @@ class Once:
         await self.end(message, key, done=is_done(message, raised=False))
         return True
 
-    async def _in_transaction(self, key: str, message: Message, run: Run) -> bool:
+    async def _in_transaction(self, key: str, message: Message, run: RunOnce) -> bool:
         assert isinstance(self.ids, TransactedIds)
         try:
             async with self.ids.transaction(message.queue, key) as transaction:

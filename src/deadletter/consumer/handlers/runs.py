@@ -10,23 +10,23 @@ from types import FrameType
 from typing import Any, NamedTuple, TypeAlias
 
 from deadletter.consumer.message import Message
-from deadletter.consumer.queues.settling import Held
+from deadletter.consumer.queues.settling import InHand
 from deadletter.errors import MessageError
 
 NAMED_MAX = 3
 """So many messages of a batch are named."""
 
 
-class Run(NamedTuple):
+class HandlerRun(NamedTuple):
     """One call of a handler."""
 
     begun: float
     """By the loop's clock."""
-    batch: Sequence[Held]
+    batch: Sequence[InHand]
     messages: Sequence[Message]
 
 
-Runs: TypeAlias = Mapping[asyncio.Task[Any], Run]
+Runs: TypeAlias = Mapping[asyncio.Task[Any], HandlerRun]
 
 
 def told(queue: str, handler: str, runs: Runs, now: float) -> list[str]:

@@ -21,7 +21,7 @@ from deadletter.consumer.message import Message
 from deadletter.errors import UsageError
 
 
-class Wish(Enum):
+class ParameterWish(Enum):
     """What one parameter asks for."""
 
     BODY = "the body"
@@ -29,25 +29,29 @@ class Wish(Enum):
     TRANSACTION = "a Transaction"
 
 
-_BODY: Final = (Wish.BODY,)
+_BODY: Final = (ParameterWish.BODY,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """How a handler is called."""
 
-    wishes: tuple[Wish, ...]
+    wishes: tuple[ParameterWish, ...]
     decode: Decoder
 
     @property
     def transacted(self) -> bool:
-        return Wish.TRANSACTION in self.wishes
+        return ParameterWish.TRANSACTION in self.wishes
 
     def arguments(self, body: Any, message: Any, transaction: Transaction | None) -> tuple[Any, ...]:
         """In the order of its parameters."""
         if self.wishes == _BODY:
             return (body,)
-        found = {Wish.BODY: body, Wish.MESSAGE: message, Wish.TRANSACTION: transaction}
+        found = {
+            ParameterWish.BODY: body,
+            ParameterWish.MESSAGE: message,
+            ParameterWish.TRANSACTION: transaction,
+        }
         return tuple(found[wish] for wish in self.wishes)
 
 
@@ -55,18 +59,22 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     """Of a handler for one message. Raises UsageError for one that cannot be called."""
     kinds = _kinds(function)
     wishes = tuple(
-        Wish.MESSAGE if kind is Message else Wish.TRANSACTION if kind is Transaction else Wish.BODY
+        ParameterWish.MESSAGE
+        if kind is Message
+        else ParameterWish.TRANSACTION
+        if kind is Transaction
+        else ParameterWish.BODY
         for kind in kinds
     )
     _each_once(function, wishes, "the body, a Message, a Transaction")
-    bodies = [kind for kind, wish in zip(kinds, wishes, strict=True) if wish is Wish.BODY]
+    bodies = [kind for kind, wish in zip(kinds, wishes, strict=True) if wish is ParameterWish.BODY]
     return Signature(wishes=wishes, decode=decoder_for(bodies[0]) if bodies else decoder_for(bytes))
 
 
 def batch_signature_of(function: Callable[..., Any]) -> Signature:
     """Of a handler for many: a list of bodies, a list of messages."""
     kinds = _kinds(function)
-    wishes: list[Wish] = []
+    wishes: list[ParameterWish] = []
     inner: Any = None
     for kind in kinds:
         arguments = typing.get_args(kind)
@@ -76,12 +84,14 @@ def batch_signature_of(function: Callable[..., Any]) -> Signature:
                 f"list[Message], got {kind!r}"
             )
         if arguments[0] is Message:
-            wishes.append(Wish.MESSAGE)
+            wishes.append(ParameterWish.MESSAGE)
         else:
-            wishes.append(Wish.BODY)
+            wishes.append(ParameterWish.BODY)
             inner = arguments[0]
     _each_once(function, wishes, "a list of bodies, a list of Messages")
-    return Signature(wishes=tuple(wishes), decode=decoder_for(inner if Wish.BODY in wishes else bytes))
+    return Signature(
+        wishes=tuple(wishes), decode=decoder_for(inner if ParameterWish.BODY in wishes else bytes)
+    )
 
 
 def _kinds(function: Callable[..., Any]) -> list[Any]:
@@ -105,7 +115,7 @@ def _kinds(function: Callable[..., Any]) -> list[Any]:
     ]
 
 
-def _each_once(function: Callable[..., Any], wishes: Sequence[Wish], expected: str) -> None:
+def _each_once(function: Callable[..., Any], wishes: Sequence[ParameterWish], expected: str) -> None:
     if not wishes or len(set(wishes)) != len(wishes):
         got = ", ".join(wish.value for wish in wishes) or "no parameter"
         raise UsageError(

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from deadletter.broker.asked_delays import lay_exchange, open_delay
-from deadletter.broker.declare import Outcome, declare
+from deadletter.broker.declare import DeclareOutcome, declare
 from deadletter.broker.housekeeping import EVERY_S, Housekeeper
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.management import management
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Lost
 from deadletter.consumer.outcomes import Rules
-from deadletter.consumer.queues.layout_routes import Paths, Way
+from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes
 from deadletter.core import layouts
 from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.service import level, serving
@@ -86,11 +86,11 @@ class _Mending(NamedTuple):
 class Laid:
     """What was declared for a queue, or found."""
 
-    paths: Paths
+    paths: LayoutRoutes
     notes: tuple[str, ...] = ()
 
 
-class Ground:
+class DeclaredLayouts:
     """On one link. `ask` is what to give so that the management API is found."""
 
     def __init__(
@@ -118,7 +118,7 @@ class Ground:
         if wanted.layout == "external":
             await self._must_be([queue])
             notes = () if self._memory is not None else await self._leads_somewhere(queue)
-            return Laid(paths=Paths(Way.EXTERNAL, queue), notes=notes)
+            return Laid(paths=LayoutRoutes(ConsumerLayout.EXTERNAL, queue), notes=notes)
         try:
             live = await self._look()
         except ManagementRefused as error:
@@ -138,7 +138,7 @@ class Ground:
             await lay(self._memory, self._link, plan)
             return
         items = await declare(self._link, self._api, plan, live, change_policies=True)
-        refused = [item for item in items if item.outcome is Outcome.REFUSED]
+        refused = [item for item in items if item.outcome is DeclareOutcome.REFUSED]
         if refused:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
             raise ServiceRefused(f"{what} could not be declared: {told}")
@@ -146,10 +146,10 @@ class Ground:
 
     async def _stands(self, wanted: Wanted, plan: Plan, *notes: str) -> Laid:
         self._laid[wanted.queue] = plan.topology
-        way, levels_ms = Way(plan.layout), None
-        if way is Way.RETURN and await self._may_ask():
+        way, levels_ms = ConsumerLayout(plan.layout), None
+        if way is ConsumerLayout.RETURN and await self._may_ask():
             levels_ms = frozenset(_levels_ms(wanted.rules))
-        paths = Paths(way, wanted.queue, levels_ms=levels_ms)
+        paths = LayoutRoutes(way, wanted.queue, levels_ms=levels_ms)
         return Laid(paths=paths, notes=(*notes, *plan.notes))
 
     async def _may_ask(self) -> bool:

@@ -28,8 +28,8 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import ConnectionLost, DeadletterError, MessageError
 from deadletter.move.courier import Bounds, Courier, Judging, Terms
-from deadletter.move.verdict import Failure, Later, Send, Setback, Verdict, Wrap
-from deadletter.retry.release import homewards
+from deadletter.move.verdict import Later, MoveFailure, Send, Setback, Verdict, Wrap
+from deadletter.retrying.release import homewards
 
 FULL_MS: Final = 5_000
 """How long a letter waits whose origin is full."""
@@ -88,7 +88,7 @@ class Releasing:
         """Until there is trouble, or it is time to begin anew. Returns what the trouble was."""
         failures: list[str] = []
 
-        def on_failure(failure: Failure) -> None:
+        def on_failure(failure: MoveFailure) -> None:
             # It is held until the passage ends: that must not be in ten minutes.
             if not failures:
                 asyncio.get_running_loop().call_later(patience_s, courier.stop)

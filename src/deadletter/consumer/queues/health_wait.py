@@ -16,20 +16,20 @@ from typing import Final, TypeAlias
 from deadletter.consumer.events import Audience, Paused, Resumed
 from deadletter.consumer.handlers.judging import told
 
-Health: TypeAlias = Callable[[], Awaitable[bool]]
+HealthCheck: TypeAlias = Callable[[], Awaitable[bool]]
 CHECK_S: Final = 5.0
 ANSWER_S: Final = 10.0
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 
 
-class Gate:
+class HealthWait:
     """Of one queue; open while all of its checks say yes."""
 
     def __init__(
         self,
         queue: str,
-        checks: tuple[Health, ...],
+        checks: tuple[HealthCheck, ...],
         emit: Audience,
         *,
         every_s: float = CHECK_S,

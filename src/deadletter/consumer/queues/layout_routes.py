@@ -30,14 +30,14 @@ from deadletter.core.deciding.deaths import read_history
 from deadletter.core.layouts import ladder
 from deadletter.core.layouts.naming import ASKED, PARKED, around, asked_name, dlq_name, level_name
 from deadletter.core.letter import header_values, names
-from deadletter.core.letter.envelope import Address, Deaths, Leg, delivery_count
+from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg, delivery_count
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import HEADERS, flags_of
 from deadletter.move.verdict import Send, Wrap
 
 
-class Way(StrEnum):
+class ConsumerLayout(StrEnum):
     """The layouts a consumer can work in."""
 
     RETURN = "return"
@@ -54,7 +54,7 @@ class Reject:
     requeue: bool
 
 
-Route: TypeAlias = Send | Reject
+RouteOut: TypeAlias = Send | Reject
 _DIGITS: Final = 3
 """A handler may ask for any delay, and each is a queue: so many digits of it count, rounded up."""
 _MINE: Final = frozenset(
@@ -92,20 +92,24 @@ class Past:
         return cls(attempt=0, counted=0, deliveries=0, exchange="", routing_key="", first_failed_at_ms=None)
 
 
-class Paths:
+class LayoutRoutes:
     """For one queue in one layout."""
 
     def __init__(
-        self, way: Way, queue: str, policy: str = "consumer", levels_ms: frozenset[int] | None = None
+        self,
+        way: ConsumerLayout,
+        queue: str,
+        policy: str = "consumer",
+        levels_ms: frozenset[int] | None = None,
     ) -> None:
         """`levels_ms`: the levels that are there for this queue; None: whatever is asked for."""
         self.way = way
         self.queue = queue
-        self.circling: bool = way in (Way.LOOP, Way.EXTERNAL)
+        self.circling: bool = way in (ConsumerLayout.LOOP, ConsumerLayout.EXTERNAL)
         """Whether a letter may die and come back without us: then nothing carries its id, it is derived."""
         self._policy = policy
         self._levels_ms = levels_ms
-        self._came_by: Address | None = None
+        self._came_by: ExchangeKey | None = None
         self._first = Past.unread()
         """Of messages that come for the first time, by one way: most of them, and all the same."""
 
@@ -124,18 +128,18 @@ class Paths:
         first_at = headers.get(names.ERROR_FIRST_AT)
         attempt, counted, came_back = noted, count, letter.redelivered
         match self.way:
-            case Way.NATIVE:
+            case ConsumerLayout.NATIVE:
                 attempt = count
-            case Way.LOOP:
+            case ConsumerLayout.LOOP:
                 rejected = self._rejected(headers, noted)
                 attempt = noted + rejected
                 # RabbitMQ 4 counts on through the retry queue: what we rejected is no delivery in vain.
                 counted = max(0, count - rejected)
                 came_back = letter.redelivered and (not count or counted > 0)
-            case Way.EXTERNAL:  # which may be a loop of the application's own
+            case ConsumerLayout.EXTERNAL:  # which may be a loop of the application's own
                 counted = max(0, count - self._rejected(headers, 0))
                 came_back = letter.redelivered and (not count or counted > 0)
-            case Way.RETURN | Way.LADDER:
+            case ConsumerLayout.RETURN | ConsumerLayout.LADDER:
                 pass
             case _:
                 assert_never(self.way)
@@ -168,42 +172,42 @@ class Paths:
     def delay_ms(self, past: Past, schedule: Schedule, asked_ms: int) -> int | None:
         """How long it will really wait; `schedule` is the queue's own. None: nobody here knows."""
         match self.way:
-            case Way.RETURN:
+            case ConsumerLayout.RETURN:
                 return asked_ms
-            case Way.LADDER:
+            case ConsumerLayout.LADDER:
                 own = schedule.choices_ms(past.attempt)
                 return own[len(own) // 2] if asked_ms in own else asked_ms
-            case Way.LOOP | Way.NATIVE:
+            case ConsumerLayout.LOOP | ConsumerLayout.NATIVE:
                 own = schedule.choices_ms(past.attempt)
                 return own[len(own) // 2] if own else None
-            case Way.EXTERNAL:
+            case ConsumerLayout.EXTERNAL:
                 return None
             case _:
                 assert_never(self.way)
 
-    def again(self, past: Past, schedule: Schedule, asked_ms: int, details: Mapping[str, Value]) -> Route:
+    def again(self, past: Past, schedule: Schedule, asked_ms: int, details: Mapping[str, Value]) -> RouteOut:
         """One more try after `asked_ms`; `schedule` is the queue's own."""
         retry = past.attempt + 1
         headers = {**self._carried(past, retry), **details}
         match self.way:
-            case Way.RETURN if self._levels_ms is not None and asked_ms not in self._levels_ms:
+            case ConsumerLayout.RETURN if self._levels_ms is not None and asked_ms not in self._levels_ms:
                 return Send(exchange=ASKED, routing_key=asked_name(asked_ms), leg=Leg.WAIT, headers=headers)
-            case Way.RETURN:
+            case ConsumerLayout.RETURN:
                 return Send(routing_key=level_name(asked_ms), leg=Leg.WAIT, headers=headers)
-            case Way.LADDER if asked_ms in schedule.choices_ms(past.attempt):
+            case ConsumerLayout.LADDER if asked_ms in schedule.choices_ms(past.attempt):
                 rung = ladder.rung_name(self.queue, min(retry, schedule.retries))
                 exchange = ladder.retry_exchange_name(self.queue)
                 return Send(exchange=exchange, routing_key=rung, headers=headers)
-            case Way.LADDER:
+            case ConsumerLayout.LADDER:
                 return Send(routing_key=extra_rung_name(self.queue, asked_ms), headers=headers)
-            case Way.LOOP | Way.EXTERNAL:
+            case ConsumerLayout.LOOP | ConsumerLayout.EXTERNAL:
                 return Reject(requeue=False)
-            case Way.NATIVE:
+            case ConsumerLayout.NATIVE:
                 return Reject(requeue=True)
             case _:
                 assert_never(self.way)
 
-    def aside(self, past: Past, details: Mapping[str, Value], *, cause: str, why: str) -> Route:
+    def aside(self, past: Past, details: Mapping[str, Value], *, cause: str, why: str) -> RouteOut:
         """No more tries."""
         headers: dict[str, Value] = {
             **self._carried(past, past.attempt),
@@ -212,11 +216,11 @@ class Paths:
             names.WHY: sendable(why)[:500],
         }
         match self.way:
-            case Way.RETURN:
+            case ConsumerLayout.RETURN:
                 return Send(routing_key=PARKED, deaths=Deaths.KEEP, headers=headers)
-            case Way.LADDER:
+            case ConsumerLayout.LADDER:
                 return Send(routing_key=ladder.dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
-            case Way.LOOP:
+            case ConsumerLayout.LOOP:
                 name = dlq_name(self.queue)
                 return Send(
                     exchange=name,
@@ -225,9 +229,9 @@ class Paths:
                     headers=headers,
                     circling=self.circling,
                 )
-            case Way.NATIVE:
+            case ConsumerLayout.NATIVE:
                 return Send(routing_key=dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
-            case Way.EXTERNAL:
+            case ConsumerLayout.EXTERNAL:
                 return Reject(requeue=False)
             case _:
                 assert_never(self.way)
@@ -235,23 +239,23 @@ class Paths:
     def wrapped(self, *, cause: str, why: str, at_ms: int) -> Wrap | Reject:
         """No more tries for one that cannot even be read: whole, inside another message."""
         match self.way:
-            case Way.RETURN:
+            case ConsumerLayout.RETURN:
                 return Wrap(routing_key=PARKED, cause=cause, why=why, at_ms=at_ms)
-            case Way.LADDER:
+            case ConsumerLayout.LADDER:
                 return Wrap(routing_key=ladder.dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
-            case Way.LOOP:
+            case ConsumerLayout.LOOP:
                 name = dlq_name(self.queue)
                 return Wrap(exchange=name, routing_key=name, cause=cause, why=why, at_ms=at_ms)
-            case Way.NATIVE:
+            case ConsumerLayout.NATIVE:
                 return Wrap(routing_key=dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
-            case Way.EXTERNAL:
+            case ConsumerLayout.EXTERNAL:
                 return Reject(requeue=False)
             case _:
                 assert_never(self.way)
 
     def anew(self, past: Past, deliveries: int) -> Send:
         """Into the same queue once more, with the deliveries it cost."""
-        keep = Deaths.KEEP if self.way is Way.LOOP else Deaths.SET_ASIDE
+        keep = Deaths.KEEP if self.way is ConsumerLayout.LOOP else Deaths.SET_ASIDE
         headers: dict[str, Value] = {**self._carried(past, past.attempt), names.DELIVERIES: deliveries}
         return Send(routing_key=self.queue, deaths=keep, headers=headers, circling=self.circling)
 

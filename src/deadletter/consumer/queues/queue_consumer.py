@@ -24,30 +24,30 @@ from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.handling import Aside, Handler
 from deadletter.consumer.queues.hand import Hand
-from deadletter.consumer.queues.layout_routes import Past, Paths, Way
-from deadletter.consumer.queues.settling import Held, Settler
+from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past
+from deadletter.consumer.queues.settling import InHand, Settler
 from deadletter.consumer.queues.suspicion import Alone, Anew, Deadly, Fine, suspicion
-from deadletter.consumer.queues.workers import POLL_S, Plan, Workers
+from deadletter.consumer.queues.workers import POLL_S, ConsumePlan, Workers
 from deadletter.core.guards.budget import Budget
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import MessageError
 from deadletter.move.intake import Intake
 
-__all__ = ["Plan", "Station"]
+__all__ = ["ConsumePlan", "QueueConsumer"]
 
 DIED_OF_IT: Final = "killed-its-consumer"
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
-class Station:
+class QueueConsumer:
     """On one link; made anew for the next."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ConsumePlan,
         handler: Handler | BatchHandler,
-        paths: Paths,
+        paths: LayoutRoutes,
         *,
         teller: Teller,
         emit: Audience,
@@ -71,7 +71,7 @@ class Station:
             dice=dice,
         )
         self._workers = Workers(plan, handler, self._settler, on_fail=self._wake.set, leave=leave)
-        self._suspects: deque[Held] = deque()
+        self._suspects: deque[InHand] = deque()
         self._alone: asyncio.Task[None] | None = None
         """Sees to the first suspect."""
         self._late: list[int] = []
@@ -193,23 +193,23 @@ class Station:
         letter = Letter(
             source=self._plan.queue,
             message=delivery.message,
-            came_by=Address(delivery.exchange, delivery.routing_key),
+            came_by=ExchangeKey(delivery.exchange, delivery.routing_key),
             redelivered=delivery.redelivered,
             circling=self._paths.circling,
         )
         try:
             past = self._paths.past(letter)
         except MessageError as error:
-            self._settler.wrap(Held(delivery, letter, Past.unread()), f"it cannot be read: {error}")
+            self._settler.wrap(InHand(delivery, letter, Past.unread()), f"it cannot be read: {error}")
             return
-        held = Held(delivery, letter, past)
+        held = InHand(delivery, letter, past)
         if (past.came_back or past.deliveries) and not self._is_fine(held):
             return
         self._workers.put(held)
 
-    def _is_fine(self, held: Held) -> bool:
+    def _is_fine(self, held: InHand) -> bool:
         """Whether it is handled as any other; what becomes of those that are not is seen to here."""
-        if self._paths.way is Way.NATIVE:
+        if self._paths.way is ConsumerLayout.NATIVE:
             return True  # there a delivery is a retry, and the broker ends them
         found = suspicion(
             redelivered=held.past.came_back,

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, TypeAlias
 from deadletter.consumer.backoffs import Delays, exponential
 from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.handling import Handler
-from deadletter.consumer.handlers.once import Key
+from deadletter.consumer.handlers.once import MessageKey
 from deadletter.consumer.idempotency import Ids
-from deadletter.consumer.outcomes import Rule, Rules
-from deadletter.consumer.queues.health_wait import Health
-from deadletter.consumer.queues.queue_consumer import Plan
+from deadletter.consumer.outcomes import OnErrorRule, Rules
+from deadletter.consumer.queues.health_wait import HealthCheck
+from deadletter.consumer.queues.queue_consumer import ConsumePlan
 from deadletter.errors import UsageError
 
 LayoutName: TypeAlias = Literal["auto", "return", "ladder", "loop", "native", "external"]
@@ -26,14 +26,14 @@ is held than the budget lets go in this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class QueueOptions:
     """One queue: how it is consumed, by what, in which layout."""
 
-    plan: Plan
+    plan: ConsumePlan
     handler: Handler | BatchHandler
     layout: LayoutName
     budget_per_minute: float | None = None
-    health: Health | None = None
+    health: HealthCheck | None = None
 
     @property
     def queue(self) -> str:
@@ -45,26 +45,26 @@ class Desk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class QueueWishes:
     """What `@app.queue` and `@app.batch` were given."""
 
     queue: str
     layout: LayoutName
     retries: int
     backoff: Delays | None
-    on: Mapping[type[BaseException], Rule] | None
+    on: Mapping[type[BaseException], OnErrorRule] | None
     prefetch: int
     concurrency: int
     timeout: float | None
     deliveries: int
     budget: float | None
-    health: Health | None
+    health: HealthCheck | None
     idempotent: Ids | None
-    key: Key | None
+    key: MessageKey | None
     size: int | None = None
     wait: float = 0.0
 
-    def desk(self, function: Callable[..., Any]) -> Desk:
+    def desk(self, function: Callable[..., Any]) -> QueueOptions:
         """Raises UsageError for what cannot be."""
         rules = self._rules()
         kind: type[Handler | BatchHandler] = Handler if self.size is None else BatchHandler
@@ -76,8 +76,8 @@ class Wishes:
             idempotent=self.idempotent,
             key=self.key,
         )
-        return Desk(
-            plan=Plan(
+        return QueueOptions(
+            plan=ConsumePlan(
                 queue=self.queue,
                 prefetch=self._held(),
                 concurrency=self.concurrency,

@@ -29,13 +29,13 @@ from deadletter.consumer.events import Audience, Fate, Handled
 from deadletter.consumer.handlers.failure_details import Teller, slimmer, type_of
 from deadletter.consumer.handlers.judging import Again, Aside, Away, Done, Known, Outcome, told
 from deadletter.consumer.queues.hand import Hand
-from deadletter.consumer.queues.layout_routes import Past, Paths, Reject, Route, rounded_ms
+from deadletter.consumer.queues.layout_routes import LayoutRoutes, Past, Reject, RouteOut, rounded_ms
 from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.guards.budget import Budget
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import DeadletterError, WireError
-from deadletter.move.flights import Outcome as Landed
+from deadletter.move.flights import Landing as Landed
 from deadletter.move.outlet import Cargo, Outlet
 from deadletter.move.verdict import Send, Wrap
 
@@ -46,7 +46,7 @@ PLACE_MAX_S: Final = 30.0
 UNREADABLE: Final = "unreadable"
 
 
-class Held:
+class InHand:
     """A message in hand."""
 
     __slots__ = ("delivery", "letter", "past", "tries")
@@ -61,8 +61,8 @@ class Held:
 class _Waiting(NamedTuple):
     """A retry that is over budget."""
 
-    held: Held
-    route: Route
+    held: InHand
+    route: RouteOut
 
 
 class Settler:
@@ -70,7 +70,7 @@ class Settler:
 
     def __init__(
         self,
-        paths: Paths,
+        paths: LayoutRoutes,
         schedule: Schedule,
         *,
         teller: Teller,
@@ -91,7 +91,7 @@ class Settler:
         self._budget = budget
         self._dice = dice
         self._loop = asyncio.get_running_loop()
-        self._air: dict[int, Held] = {}
+        self._air: dict[int, InHand] = {}
         """By delivery tag: published, and not answered yet."""
         self._waiting: deque[_Waiting] = deque()
         self._placing: set[asyncio.Task[None]] = set()
@@ -157,7 +157,7 @@ class Settler:
                 self._on_lost(error)
 
     # -- what becomes of it ------------------------------------------------------------------------------
-    def conclude(self, held: Held, outcome: Outcome, seconds: float | None = None) -> None:
+    def conclude(self, held: InHand, outcome: Outcome, seconds: float | None = None) -> None:
         """What its handler said, carried out."""
         match outcome:
             case Done():
@@ -185,16 +185,16 @@ class Settler:
             case _:
                 assert_never(outcome)
 
-    def anew(self, held: Held, deliveries: int) -> None:
+    def anew(self, held: InHand, deliveries: int) -> None:
         """Back into its queue, with what it cost so far."""
         self._place(held, self._paths.anew(held.past, deliveries))
 
-    def _ack(self, held: Held) -> None:
+    def _ack(self, held: InHand) -> None:
         assert self.intake is not None
         self.intake.receipts.confirm(held.delivery.tag)
         self._settle_soon()
 
-    def _again(self, held: Held, outcome: Again, error: BaseException, seconds: float | None) -> None:
+    def _again(self, held: InHand, outcome: Again, error: BaseException, seconds: float | None) -> None:
         past, schedule = held.past, outcome.schedule
         if past.attempt >= schedule.retries:
             why = f"all {schedule.retries} retries are used up; the last failed with {told(error)}"
@@ -229,23 +229,23 @@ class Settler:
             self._loop.call_later(self._budget.wait_s(self._loop.time()), self._let_through)
 
     def _aside(
-        self, held: Held, error: BaseException, *, why: str, cause: str, seconds: float | None
+        self, held: InHand, error: BaseException, *, why: str, cause: str, seconds: float | None
     ) -> None:
         details = self._details(held, error)
         self._tell(Fate.PARKED, held, why=why, cause=cause, error=error, seconds=seconds)
         self._place(held, self._paths.aside(held.past, details, cause=cause, why=why))
 
-    def _details(self, held: Held, error: BaseException) -> dict[str, Value]:
+    def _details(self, held: InHand, error: BaseException) -> dict[str, Value]:
         now_ms = int(time.time() * 1000)
         return self._teller.headers(error, at_ms=now_ms, first_at_ms=held.past.first_failed_at_ms)
 
-    def wrap(self, held: Held, why: str) -> None:
+    def wrap(self, held: InHand, why: str) -> None:
         """It cannot travel as it is."""
         self._tell(Fate.PARKED, held, why=why, cause=UNREADABLE)
         self._send_wrapped(held, why)
 
     # -- publishing --------------------------------------------------------------------------------------
-    def _place(self, held: Held, route: Route) -> None:
+    def _place(self, held: InHand, route: RouteOut) -> None:
         try:
             match route:
                 case Send():
@@ -257,11 +257,11 @@ class Settler:
         except WireError as error:  # the line is dead: it is still in its queue
             self._on_lost(error)
 
-    def _reject(self, held: Held, *, requeue: bool) -> None:
+    def _reject(self, held: InHand, *, requeue: bool) -> None:
         assert self.intake is not None
         self.intake.reject(held.delivery.tag, requeue=requeue)
 
-    def _publish(self, held: Held, send: Send) -> None:
+    def _publish(self, held: InHand, send: Send) -> None:
         assert self._outlet is not None
         assert self.intake is not None
         came_by = held.letter.came_by
@@ -274,7 +274,7 @@ class Settler:
             return
         self._air[held.delivery.tag] = held
 
-    def _send_wrapped(self, held: Held, why: str) -> None:
+    def _send_wrapped(self, held: InHand, why: str) -> None:
         assert self._outlet is not None
         assert self.intake is not None
         wrap = self._paths.wrapped(cause=UNREADABLE, why=why, at_ms=int(time.time() * 1000))
@@ -298,7 +298,7 @@ class Settler:
                 task.add_done_callback(self._placing.discard)
         self._settle_soon()
 
-    async def _once_more(self, held: Held, verdict: Send | Wrap, outcome: Landed) -> None:
+    async def _once_more(self, held: InHand, verdict: Send | Wrap, outcome: Landed) -> None:
         """The target is gone or full: mend the layout, wait, and try again."""
         held.tries += 1
         place = verdict.exchange or verdict.routing_key
@@ -354,7 +354,7 @@ class Settler:
     def _tell(
         self,
         fate: Fate,
-        held: Held,
+        held: InHand,
         *,
         why: str,
         cause: str,

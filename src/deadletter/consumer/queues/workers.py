@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.handling import DONE, Handler, Outcome
-from deadletter.consumer.handlers.runs import Run, told
+from deadletter.consumer.handlers.runs import HandlerRun, told
 from deadletter.consumer.message import Message
-from deadletter.consumer.queues.settling import Held, Settler
+from deadletter.consumer.queues.settling import InHand, Settler
 from deadletter.errors import DeadletterError, MoveFailed
 
 POLL_S: Final = 0.01
@@ -31,7 +31,7 @@ _log: Final = logging.getLogger("deadletter.consumer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ConsumePlan:
     """How one queue is consumed."""
 
     queue: str
@@ -50,7 +50,7 @@ class Workers:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ConsumePlan,
         handler: Handler | BatchHandler,
         settler: Settler,
         *,
@@ -63,7 +63,7 @@ class Workers:
         self._on_fail = on_fail
         self._leave = leave
         self._loop = asyncio.get_running_loop()
-        self.inbox: deque[Held] = deque()
+        self.inbox: deque[InHand] = deque()
         self.error: Exception | None = None
         """What ended the station."""
         self.closing: bool = False
@@ -71,7 +71,7 @@ class Workers:
         self._dismissed = False
         """Whether we have cancelled them: else whoever is cancelled was so by somebody else."""
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._runs: dict[asyncio.Task[Any], Run] = {}
+        self._runs: dict[asyncio.Task[Any], HandlerRun] = {}
         self._adrift: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
         """Runs whose end nobody waits for any more, their message being settled."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -98,7 +98,7 @@ class Workers:
             _log.error("%s; they begin anew", why)
             self.fail(MoveFailed(why))
 
-    def put(self, held: Held) -> None:
+    def put(self, held: InHand) -> None:
         """For whoever is free."""
         self.inbox.append(held)
         while self._idle:
@@ -180,7 +180,7 @@ class Workers:
             held = inbox.popleft()
             message = Message(held.letter, held.past.attempt)
             begun = loop.time()
-            runs[me] = Run(begun, (held,), (message,))
+            runs[me] = HandlerRun(begun, (held,), (message,))
             try:
                 if held.past.deliveries:
                     await self._originals_gone()
@@ -217,13 +217,13 @@ class Workers:
         await asyncio.wait({waiting}, timeout=wait_s)
         waiting.cancel()
 
-    async def handle(self, batch: list[Held]) -> None:
+    async def handle(self, batch: list[InHand]) -> None:
         """These, in one call."""
         me = asyncio.current_task()
         assert me is not None
         messages = [Message(held.letter, held.past.attempt) for held in batch]
         begun = self._loop.time()
-        self._runs[me] = Run(begun, batch, messages)
+        self._runs[me] = HandlerRun(begun, batch, messages)
         try:
             if any(held.past.deliveries for held in batch):
                 await self._originals_gone()
@@ -241,7 +241,7 @@ class Workers:
         if self._runs.pop(me, None) is not None:
             self._conclude(batch, outcomes, self._loop.time() - begun)
 
-    def _conclude(self, batch: Sequence[Held], outcomes: Sequence[Outcome], seconds: float) -> None:
+    def _conclude(self, batch: Sequence[InHand], outcomes: Sequence[Outcome], seconds: float) -> None:
         for held, outcome in zip(batch, outcomes, strict=True):
             if self.error is None:
                 self._settler.conclude(held, outcome, seconds)

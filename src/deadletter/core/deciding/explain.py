@@ -37,7 +37,7 @@ class Considered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ExplainedStep:
     """One verdict, `after_ms` from now; a retry may take any of `choices_ms`."""
 
     after_ms: int
@@ -51,7 +51,7 @@ class Explanation:
 
     considered: tuple[Considered, ...]
     schedule: str
-    steps: tuple[Step, ...]
+    steps: tuple[ExplainedStep, ...]
     left_out: int = 0
 
 
@@ -70,10 +70,12 @@ def explain(
     if not answered:
         stuck = decide(letter, policies, now=now, dice=0.5, circumstances=circumstances, answers=answers)
         return Explanation(
-            considered=considered, schedule=treatment.text(), steps=(Step(after_ms=0, decision=stuck),)
+            considered=considered,
+            schedule=treatment.text(),
+            steps=(ExplainedStep(after_ms=0, decision=stuck),),
         )
     age_now_ms, attempt, after_ms = age_ms(letter, now), letter.attempts(policy.count_by), 0
-    steps: list[Step] = []
+    steps: list[ExplainedStep] = []
     left_out = 0
     while True:
         decision = verdict(
@@ -88,10 +90,10 @@ def explain(
             steps.pop()
             left_out += 1
         if not isinstance(decision, Retry):
-            steps.append(Step(after_ms=after_ms, decision=decision))
+            steps.append(ExplainedStep(after_ms=after_ms, decision=decision))
             break
         choices_ms = treatment.schedule.choices_ms(attempt)
-        steps.append(Step(after_ms=after_ms, decision=decision, choices_ms=choices_ms))
+        steps.append(ExplainedStep(after_ms=after_ms, decision=decision, choices_ms=choices_ms))
         after_ms += decision.delay_ms
         attempt = decision.attempt
     return Explanation(

@@ -30,7 +30,7 @@ from deadletter.core.letter.names import is_ours
 from deadletter.core.text.glob import glob
 
 
-class Ways(Protocol):
+class DeathWays(Protocol):
     """Where dead letters go: `descent.Descent`, as it is needed here."""
 
     def knows(self, queue: str) -> bool:
@@ -49,7 +49,7 @@ class Place:
     """The dead-letter queue a letter was found in. `named`: origins that the configuration vouches for."""
 
     queue: str
-    ways: Ways
+    ways: DeathWays
     named: tuple[str, ...] = ()
 
     def vouches_for(self, queue: str) -> bool:

@@ -58,7 +58,7 @@ _ONCE: Final = Came(new=True, copies=None)
 """The answer almost every time, made once."""
 
 
-class Growth:
+class CopiesAlarm:
     """Counts letters by origin, id and attempt. `remember`: of so many letters, at least."""
 
     __slots__ = ("_copies", "_equals", "_first", "_here", "_most", "_seen")

@@ -21,7 +21,7 @@ ANSWER_S: Final = 30.0
 _WHY: Final = "the origin refuses letters; it is full"
 
 
-class Refusals:
+class FullOrigin:
     """Told every refusal, and every acceptance, it says how letters may flow."""
 
     __slots__ = ("_climb", "_first_per_s", "_pause_s", "_phase", "_until")

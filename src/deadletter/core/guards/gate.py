@@ -18,7 +18,7 @@ from typing import Final, assert_never
 from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.climb import Climb
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp, strictest
-from deadletter.core.guards.full_origin import Refusals
+from deadletter.core.guards.full_origin import FullOrigin
 from deadletter.core.guards.phase import Phase
 
 FREE_FOR_S: Final = 0.01
@@ -73,7 +73,7 @@ class Gate:
         self.key: str = key
         self.origin: str = origin
         self._breaker = breaker
-        self._refusals = Refusals()
+        self._refusals = FullOrigin()
         self._health: Hold | None = None
         self._health_stale_at = 0.0
         self._stopped: str | None = None

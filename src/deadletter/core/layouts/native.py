@@ -34,19 +34,19 @@ _NOTES: Final = (
 )
 
 
-class Growth(NamedTuple):
+class NativeGrowth(NamedTuple):
     """Delays as the broker computes them: n times the least, at most the greatest."""
 
     least_ms: int
     greatest_ms: int
 
 
-def growth(schedule: Schedule) -> Growth | None:
+def growth(schedule: Schedule) -> NativeGrowth | None:
     """The schedule in the broker's terms; None where it cannot be said in them."""
     delays_ms = [rung[0] for rung in schedule.rungs if len(rung) == 1]
     if not delays_ms or len(delays_ms) != len(schedule.rungs):
         return None
-    found = Growth(delays_ms[0], delays_ms[-1])
+    found = NativeGrowth(delays_ms[0], delays_ms[-1])
     linear = all(
         delay_ms == min(found.least_ms * n, found.greatest_ms) for n, delay_ms in enumerate(delays_ms, 1)
     )

@@ -36,7 +36,7 @@ from deadletter.core.letter.message import (
     HEADERS,
     PRIORITY,
     USER_ID,
-    Message,
+    RawMessage,
     flags_of,
 )
 from deadletter.core.letter.message import spans as spans_of
@@ -52,7 +52,7 @@ MAX_DEATHS_BYTES: Final = 16 * 1024
 """What is kept of `x-death` entries over many trips; the oldest go first."""
 
 
-class Address(NamedTuple):
+class ExchangeKey(NamedTuple):
     """Exchange and routing key, as bytes on the wire."""
 
     exchange: bytes
@@ -120,7 +120,7 @@ _KEY_PREFIX: Final = _prefix(_ROUTING_KEY, b"S")
 _DEATHS_PREFIX: Final = _prefix(_DEATHS, b"A")
 
 
-def letter_id(message: Message, *, source: str, circling: bool = False) -> str:
+def letter_id(message: RawMessage, *, source: str, circling: bool = False) -> str:
     """The id of a letter: the one it carries, else one derived from all that does not change on redelivery.
 
     The same letter taken twice from the same queue has the same id. Two letters equal in every byte do
@@ -152,7 +152,7 @@ def move_number(properties: bytes, run: str) -> int | None:
     return None
 
 
-class Route:
+class EnvelopeRoute:
     """The way from one queue to one target: everything that is the same for each letter, computed once.
 
     `run` names the run, `source` the queue the letters come from, `user` the user of the connection that
@@ -171,7 +171,7 @@ class Route:
         run: str,
         source: str,
         user: str,
-        target: Address,
+        target: ExchangeKey,
         deaths: Deaths,
         leg: Leg = Leg.PLAIN,
         anew: bool = False,
@@ -196,7 +196,9 @@ class Route:
         self._move = run.encode() + b"-%d"
         self._hasher = _hasher(source)
 
-    def properties(self, message: Message, *, came_by: Address, number: int, more: bytes = b"") -> bytes:
+    def properties(
+        self, message: RawMessage, *, came_by: ExchangeKey, number: int, more: bytes = b""
+    ) -> bytes:
         """The properties with which this letter goes. This is the loop of the safe move.
 
         `more` are header entries of this letter alone, encoded. Raises MessageError when the properties are
@@ -354,7 +356,7 @@ def _elements(headers: bytes, start: int, end: int) -> bytes:
 
 
 def _derive(
-    message: Message, parts: _Parts, volatile: list[field_table.Entry], hasher: blake2b, circling: bool
+    message: RawMessage, parts: _Parts, volatile: list[field_table.Entry], hasher: blake2b, circling: bool
 ) -> bytes:
     """The id of a letter that carries none, from what is the same at each delivery.
 
@@ -377,7 +379,7 @@ def _derive(
     return digest.hexdigest().encode()
 
 
-def _came_by(address: Address, half: bytes) -> bytes:
+def _came_by(address: ExchangeKey, half: bytes) -> bytes:
     """How the letter came; `half` is what stands there already, when the other half is missing."""
     exchange, routing_key = address
     first = b"".join((_EXCHANGE_PREFIX, _pack_u32(len(exchange)), exchange))

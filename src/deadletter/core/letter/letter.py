@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deadletter.core.letter import envelope, field_table, message
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_text
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 
 
 class Letter:
@@ -21,12 +21,18 @@ class Letter:
     __slots__ = ("_circling", "_view", "came_by", "message", "redelivered", "source")
 
     def __init__(
-        self, *, source: str, message: Message, came_by: Address, redelivered: bool, circling: bool = False
+        self,
+        *,
+        source: str,
+        message: RawMessage,
+        came_by: ExchangeKey,
+        redelivered: bool,
+        circling: bool = False,
     ) -> None:
         self._circling = circling
         self.source: str = source
-        self.message: Message = message
-        self.came_by: Address = came_by
+        self.message: RawMessage = message
+        self.came_by: ExchangeKey = came_by
         self.redelivered: bool = redelivered
         self._view: View | None = None
 

@@ -1,6 +1,6 @@
 """A message as it came: the bytes of its properties and of its body, and a view for those who must look.
 
-A message is never decoded on its way through. `Message` holds the content header's property part (flags
+A message is never decoded on its way through. `RawMessage` holds the content header's property part (flags
 and values, as on the wire) and the body; `spans` says where each property stands in it; `view` decodes all
 of it, for people and for rules. Nothing here writes: what a move changes is in `envelope`.
 """
@@ -45,7 +45,7 @@ _ORDER: Final = (
 _FIXED_BYTES: Final = {DELIVERY_MODE: 1, PRIORITY: 1, TIMESTAMP: 8}
 
 
-class Message(NamedTuple):
+class RawMessage(NamedTuple):
     """Properties and body, both exactly as they came off the wire."""
 
     properties: bytes

@@ -18,10 +18,10 @@ from struct import error as StructError  # noqa: N812 -- a class under a module'
 from typing import Final
 
 from deadletter.core.letter import field_table, header_values, message, names
-from deadletter.core.letter.envelope import Address
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_bytes, as_text
-from deadletter.core.letter.message import Message, View
+from deadletter.core.letter.message import RawMessage, View
 from deadletter.errors import MessageError
 
 CONTENT_TYPE: Final = "application/vnd.deadletter.wrapped"
@@ -36,8 +36,8 @@ _CAME_BY: Final = frozenset({_EXCHANGE, _KEY})
 
 
 def wrap(
-    letter: Message, *, source: str, came_by: Address, move: str, cause: str, why: str, at_ms: int
-) -> Message:
+    letter: RawMessage, *, source: str, came_by: ExchangeKey, move: str, cause: str, why: str, at_ms: int
+) -> RawMessage:
     """The parked message that holds this letter."""
     digest = blake2b(source.encode() + b"\0" + letter.properties, digest_size=16)
     digest.update(letter.body)
@@ -53,15 +53,15 @@ def wrap(
     }
     properties = message.encode(View(content_type=CONTENT_TYPE, delivery_mode=2, headers=headers))
     body = b"".join((_MARK, _LENGTH.pack(len(letter.properties)), letter.properties, letter.body))
-    return Message(properties, body)
+    return RawMessage(properties, body)
 
 
-def is_wrapped(parked: Message) -> bool:
+def is_wrapped(parked: RawMessage) -> bool:
     """Whether another letter is in it."""
     return parked.body.startswith(_MARK) and parked.properties.startswith(_ANNOUNCED, 2)
 
 
-def unwrap(parked: Message) -> Message | None:
+def unwrap(parked: RawMessage) -> RawMessage | None:
     """The letter inside, also of several wrappings; None when this is no wrapped letter.
 
     Raises MessageError when it is one, and not whole.
@@ -74,7 +74,7 @@ def unwrap(parked: Message) -> Message | None:
     return inside
 
 
-def came_by(parked: Message) -> Address | None:
+def came_by(parked: RawMessage) -> ExchangeKey | None:
     """How the letter inside a wrapped one came; None where nobody wrote it down."""
     headers = message.header_table(parked.properties)
     found = {
@@ -82,10 +82,10 @@ def came_by(parked: Message) -> Address | None:
         for name, _, value, end in field_table.find(headers, _CAME_BY)
     }
     exchange, key = (header_values.name(found.get(name)) for name in (_EXCHANGE, _KEY))
-    return None if exchange is None or key is None else Address(as_bytes(exchange), as_bytes(key))
+    return None if exchange is None or key is None else ExchangeKey(as_bytes(exchange), as_bytes(key))
 
 
-def _inside(body: bytes) -> Message:
+def _inside(body: bytes) -> RawMessage:
     start = len(_MARK) + _LENGTH.size
     try:
         end = start + int(_LENGTH.unpack_from(body, len(_MARK))[0])
@@ -93,4 +93,4 @@ def _inside(body: bytes) -> Message:
         end = len(body) + 1
     if end > len(body):
         raise MessageError("a wrapped letter is shorter than it says; it was cut after it was parked")
-    return Message(body[start:end], body[end:])
+    return RawMessage(body[start:end], body[end:])

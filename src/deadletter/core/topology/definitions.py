@@ -12,12 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.vhost import Binding, Exchange, Kind, Permission, Queue, Topology, topology
+from deadletter.core.topology.vhost import (
+    Binding,
+    DestinationKind,
+    Exchange,
+    Permission,
+    Queue,
+    Topology,
+    topology,
+)
 from deadletter.errors import UsageError
 
 _T = TypeVar("_T")
 Item = Mapping[str, Any]
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in DestinationKind}
 
 
 def read_definitions(document: object, source: str, *, version: str | None = None) -> dict[str, Topology]:

@@ -21,7 +21,15 @@ from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology import migration
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.vhost import PREDECLARED, Binding, Exchange, Kind, Queue, Topology, topology
+from deadletter.core.topology.vhost import (
+    PREDECLARED,
+    Binding,
+    DestinationKind,
+    Exchange,
+    Queue,
+    Topology,
+    topology,
+)
 
 Planned: TypeAlias = Exchange | Queue | Binding | BrokerPolicy
 
@@ -208,7 +216,7 @@ def same_binding(one: Binding, other: Binding) -> bool:
     return _key(replace(one, destination=other.destination, to=other.to)) == _key(other)
 
 
-def _key(binding: Binding) -> tuple[str, str, Kind, str, str]:
+def _key(binding: Binding) -> tuple[str, str, DestinationKind, str, str]:
     arguments = json.dumps(dict(binding.arguments), sort_keys=True, default=repr)
     return binding.source, binding.destination, binding.to, binding.routing_key, arguments
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from deadletter.core.topology.routing_keys import ANY_KEY, KeyIndex, Keys
-from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Binding, Kind, Queue, Topology
+from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Binding, DestinationKind, Queue, Topology
 
 _CERTAIN_TYPES: Final = frozenset({"direct", "fanout", "topic"})
 
@@ -54,7 +54,7 @@ class Router:
         for binding in topology.bindings:
             if (table := self._tables.get(binding.source)) is not None and binding.source:
                 table.add(binding)
-            if binding.to is Kind.QUEUE:
+            if binding.to is DestinationKind.QUEUE:
                 self._arriving[binding.destination].append(binding)
         self._names: KeyIndex[str] = KeyIndex()
         for name in topology.queues:
@@ -121,12 +121,14 @@ class Router:
                 continue
             certain = certain and table.type in _CERTAIN_TYPES
             taking = list(table.overlapping(keys))
-            further = [b.destination for b in taking if b.to is Kind.EXCHANGE]
+            further = [b.destination for b in taking if b.to is DestinationKind.EXCHANGE]
             queues.update(
-                b.destination for b in taking if b.to is Kind.QUEUE and b.destination in self.topology.queues
+                b.destination
+                for b in taking
+                if b.to is DestinationKind.QUEUE and b.destination in self.topology.queues
             )
             # What a binding to another exchange promises, the exchange behind it has to keep.
-            complete = complete or table.covers(keys, (b for b in taking if b.to is Kind.QUEUE))
+            complete = complete or table.covers(keys, (b for b in taking if b.to is DestinationKind.QUEUE))
             alternate = self.topology.exchanges[name].alternate
             if alternate is not None and not table.covers(keys, taking):
                 alternates.append(alternate)

@@ -23,7 +23,7 @@ from deadletter.core.topology.merging import BrokerPolicy
 DEFAULT_EXCHANGE: Final = ""
 
 
-class Kind(Enum):
+class DestinationKind(Enum):
     """What a binding leads to."""
 
     QUEUE = "queue"
@@ -31,7 +31,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consumer:
+class LiveConsumer:
     """One consumer of a queue, as far as a live broker tells."""
 
     tag: str
@@ -51,7 +51,7 @@ class QueueState:
     unacked: int = 0
     messages: int = 0
     """All of them: also those held by at-least-once dead-lettering, which are neither ready nor unacked."""
-    consumers: tuple[Consumer, ...] = ()
+    consumers: tuple[LiveConsumer, ...] = ()
     consumer_count: int = 0
     """How many there are, also where nobody asked who they are."""
     growth_per_s: float = 0.0
@@ -146,7 +146,7 @@ class Binding:
     source: str
     """An exchange; bindings of the default exchange are implicit and not listed."""
     destination: str
-    to: Kind = field(default=Kind.QUEUE, compare=False)
+    to: DestinationKind = field(default=DestinationKind.QUEUE, compare=False)
     routing_key: str = ""
     arguments: Mapping[str, Value] = field(default_factory=dict, compare=False, hash=False)
 

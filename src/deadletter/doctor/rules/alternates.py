@@ -17,7 +17,7 @@ from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.routing_keys import ANY_KEY
-from deadletter.core.topology.vhost import Exchange, Kind, Queue
+from deadletter.core.topology.vhost import DestinationKind, Exchange, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules import cures
 from deadletter.doctor.rules.case import Case, Rule
@@ -163,7 +163,7 @@ def _takes_everything(case: Case, exchange: str) -> bool:
         case "fanout":
             return bool(bindings)
         case "topic":
-            return any(b.routing_key == ANY_KEY.text and b.to is Kind.QUEUE for b in bindings)
+            return any(b.routing_key == ANY_KEY.text and b.to is DestinationKind.QUEUE for b in bindings)
         case _:
             return False
 

@@ -58,7 +58,7 @@ class Case:
         )
 
 
-Check: TypeAlias = Callable[[Case], Iterable[Finding]]
+RuleCheck: TypeAlias = Callable[[Case], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,4 +74,4 @@ class Rule:
     """A few sentences: what happens then, and on which versions."""
     live: bool = False
     """Whether it needs a live broker; such a rule finds nothing in a file."""
-    check: Check
+    check: RuleCheck

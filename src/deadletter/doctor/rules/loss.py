@@ -13,7 +13,7 @@ from typing import Final
 
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.routing_keys import Keys
-from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Kind, Queue
+from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, DestinationKind, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
 from deadletter.doctor.rules.case import Case, Rule
@@ -142,7 +142,7 @@ def _right_dlq(case: Case, queue: Queue, exchange: str) -> str:
         return min(others)
     seen = ""
     for binding in case.router.bindings_from(exchange):
-        if binding.to is not Kind.QUEUE or seen not in ("", binding.destination):
+        if binding.to is not DestinationKind.QUEUE or seen not in ("", binding.destination):
             return f"{queue.name}.dlq"
         seen = binding.destination
     return seen or f"{queue.name}.dlq"

@@ -18,7 +18,7 @@ from typing import Final
 from deadletter.core.letter import names
 from deadletter.core.letter.look_cost import limits_deliveries
 from deadletter.core.text.durations import duration_text
-from deadletter.core.topology.vhost import Consumer, Queue
+from deadletter.core.topology.vhost import LiveConsumer, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules import cures
 from deadletter.doctor.rules.case import Case, Rule
@@ -226,7 +226,7 @@ def mixed_services(case: Case) -> Iterator[Finding]:
         )
 
 
-def service_of(consumer: Consumer) -> str | None:
+def service_of(consumer: LiveConsumer) -> str | None:
     """The service by the name of its connection; None where that is only an address."""
     if not consumer.connection or _ADDRESS.fullmatch(consumer.connection):
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from deadletter.core.letter.field_table import Value
 from deadletter.core.text.durations import duration_text
 from deadletter.core.topology.routing import Reach
-from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Kind, Queue
+from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, DestinationKind, Queue
 from deadletter.doctor.rules.case import Case
 from deadletter.doctor.rules.path_words import exchange_step, is_sure, key_step, queue_step
 
@@ -78,7 +78,7 @@ def dead_letter_exchanges(case: Case) -> frozenset[str]:
     while pending:
         name = pending.pop()
         exchange = case.topology.exchanges.get(name)
-        further = [b.destination for b in case.router.bindings_from(name) if b.to is Kind.EXCHANGE]
+        further = [b.destination for b in case.router.bindings_from(name) if b.to is DestinationKind.EXCHANGE]
         if exchange is not None and exchange.alternate is not None:
             further.append(exchange.alternate)
         for there in further:

@@ -31,7 +31,7 @@ _NATIVE: Final = (4, 3)
 _NATIVE_POLICY: Final = (4, 3, 1)
 
 
-class Outcome(Enum):
+class VersionEffect(Enum):
     """What a version does with a setting."""
 
     REFUSED = "refused"
@@ -39,18 +39,18 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class VersionChange:
     """One setting that means something else from a version on."""
 
     since: tuple[int, int]
-    outcome: Outcome
+    outcome: VersionEffect
     effect: str
     """What happens then, as the end of a sentence."""
     instead: str
 
     def severity(self, version: str) -> Severity:
         """Refused: a warning before the upgrade, an error after it. Ignored is worth knowing."""
-        if self.outcome is Outcome.IGNORED:
+        if self.outcome is VersionEffect.IGNORED:
             return Severity.NOTE
         return Severity.ERROR if version_of(version) >= self.since else Severity.WARNING
 
@@ -59,32 +59,32 @@ class Change:
         return f"RabbitMQ {version}" if version_of(version) >= self.since else f"RabbitMQ {since} and later"
 
 
-_MIRRORS: Final = Change(
+_MIRRORS: Final = VersionChange(
     since=(4, 0),
-    outcome=Outcome.REFUSED,
+    outcome=VersionEffect.REFUSED,
     effect="refuses the policy and with it the whole definitions file; there are no mirrored queues any more",
     instead="quorum queues, declared with x-queue-type=quorum, and a policy without such keys",
 )
-_LOCATOR: Final = Change(
+_LOCATOR: Final = VersionChange(
     since=(4, 3),
-    outcome=Outcome.REFUSED,
+    outcome=VersionEffect.REFUSED,
     effect="refuses it by default; as an argument it costs the application its connection (541)",
     instead="queue-leader-locator with client-local or balanced",
 )
-_LAZY: Final = Change(
+_LAZY: Final = VersionChange(
     since=(4, 0),
-    outcome=Outcome.IGNORED,
+    outcome=VersionEffect.IGNORED,
     effect="takes it and does nothing: classic queues keep letters on disk anyway",
     instead="leave it out when the queue is declared anew; until then it does no harm",
 )
-_FIRST_STORE: Final = Change(
+_FIRST_STORE: Final = VersionChange(
     since=(4, 3),
-    outcome=Outcome.REFUSED,
+    outcome=VersionEffect.REFUSED,
     effect="refuses to declare the queue (406)",
     instead="x-queue-version=2, or leave it out",
 )
 
-POLICY_KEYS: Final[Mapping[str, Change]] = {
+POLICY_KEYS: Final[Mapping[str, VersionChange]] = {
     "ha-mode": _MIRRORS,
     "ha-params": _MIRRORS,
     "ha-sync-mode": _MIRRORS,
@@ -94,7 +94,7 @@ POLICY_KEYS: Final[Mapping[str, Change]] = {
     "queue-master-locator": _LOCATOR,
     "queue-mode": _LAZY,
 }
-ARGUMENTS: Final[Mapping[str, Change]] = {
+ARGUMENTS: Final[Mapping[str, VersionChange]] = {
     "x-queue-master-locator": _LOCATOR,
     "x-queue-mode": _LAZY,
 }
@@ -112,14 +112,14 @@ def refused_by_4(case: Case) -> Iterator[Finding]:
             yield _transient(queue)
 
 
-def _of_argument(argument: str, value: Value) -> Change | None:
+def _of_argument(argument: str, value: Value) -> VersionChange | None:
     if argument == "x-queue-version":
         return _FIRST_STORE if value == 1 else None
     return ARGUMENTS.get(argument)
 
 
 def _outdated_policy(case: Case, policy: BrokerPolicy) -> Iterator[Finding]:
-    told: list[Change] = []
+    told: list[VersionChange] = []
     for key, value in policy.definition.items():
         change = POLICY_KEYS.get(key)
         if change is None or change in told:
@@ -136,7 +136,7 @@ def _outdated_policy(case: Case, policy: BrokerPolicy) -> Iterator[Finding]:
         )
 
 
-def _without(case: Case, policy: BrokerPolicy, change: Change) -> str:
+def _without(case: Case, policy: BrokerPolicy, change: VersionChange) -> str:
     """The command that takes such keys out of a policy; a policy without any key is refused, so it goes."""
     kept = {key: value for key, value in policy.definition.items() if POLICY_KEYS.get(key) is not change}
     if kept:
@@ -147,10 +147,10 @@ def _without(case: Case, policy: BrokerPolicy, change: Change) -> str:
     return command.replace("_policy", "_operator_policy", 1) if policy.operator else command
 
 
-def _outdated_argument(case: Case, queue: Queue, argument: str, change: Change) -> Finding:
+def _outdated_argument(case: Case, queue: Queue, argument: str, change: VersionChange) -> Finding:
     frozen = (
         ""
-        if change.outcome is Outcome.IGNORED
+        if change.outcome is VersionEffect.IGNORED
         else f"; {argument} is frozen in {queue.name}: empty it, delete it, and declare it again"
     )
     return Finding(

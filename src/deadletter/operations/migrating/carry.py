@@ -96,7 +96,7 @@ async def carry(
     resumed: bool,
     doubled: bool,
     terms: Terms,
-    on_event: Callable[[courier.Event], None],
+    on_event: Callable[[courier.MoveEvent], None],
 ) -> Carried:
     """Until the source was empty once, or many passes were made, through the fanout exchange `by`.
 

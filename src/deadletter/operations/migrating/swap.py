@@ -52,7 +52,7 @@ dead-lettering) every five seconds."""
 ROUNDS: Final = 3
 """So often a queue that was unbound and emptied may fill again; then somebody uses it by its name."""
 
-Listen = Callable[[str, courier.Event], None]
+Listen = Callable[[str, courier.MoveEvent], None]
 _REFUSALS: Final = (ChannelClosed, ManagementRefused, MoveFailed)
 
 

@@ -19,16 +19,22 @@ from deadletter.config.settings import GuardSettings
 from deadletter.core.deciding.policy import Policies
 from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.budget import Budget, portion, share_per_minute
-from deadletter.core.guards.copies_alarm import Growth
+from deadletter.core.guards.copies_alarm import CopiesAlarm
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
 from deadletter.core.guards.gate import Gate, GateNotice
 from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.health import OriginState, health
 from deadletter.service.guarding.allowance import Allowance, allowance, kept_by, within
-from deadletter.service.guarding.origins import Guarded, gate_state, room
-from deadletter.service.protocols import Dead
-from deadletter.service.telling.instance_news import Item, What
-from deadletter.service.telling.service_events import BudgetSeen, Event, GateChanged, GateState, GrowthFound
+from deadletter.service.guarding.origins import GuardedOrigin, gate_state, room
+from deadletter.service.protocols import DiedAgain
+from deadletter.service.telling.instance_news import NewsItem, What
+from deadletter.service.telling.service_events import (
+    BudgetSeen,
+    GateChanged,
+    GateState,
+    GrowthFound,
+    ServiceEvent,
+)
 
 GATES_MAX: Final = 2_000
 FORGET_S: Final = 600.0
@@ -49,7 +55,7 @@ class Gates:
         self,
         settings: GuardSettings,
         policies: Policies,
-        emit: Callable[[Event], None],
+        emit: Callable[[ServiceEvent], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -57,14 +63,14 @@ class Gates:
         self._clock = clock
         self._since = clock()
         self._instances = 1
-        self._gates: dict[str, Guarded] = {}
-        self._growth = Growth(copies=settings.copies)
+        self._gates: dict[str, GuardedOrigin] = {}
+        self._growth = CopiesAlarm(copies=settings.copies)
         self._passes: dict[str, int] = {}
         """By dead-letter queue: the number of the pass over it that is under way."""
         self._begun = 0
         self._budgets: dict[str, Budget] = {}
         self._limits: dict[str, int] = {}
-        self.on_news: Callable[[Item], None] = lambda _item: None
+        self.on_news: Callable[[NewsItem], None] = lambda _item: None
         """Tells the other instances."""
         self.use(settings, policies)
 
@@ -100,7 +106,7 @@ class Gates:
         self._begun += 1
         self._passes[dlq] = self._begun
 
-    def died_again(self, dead: Dead) -> None:
+    def died_again(self, dead: DiedAgain) -> None:
         """A letter that had gone back is here again."""
         now = self._clock()
         seen_in = self._passes.get(dead.dlq, 0)
@@ -293,7 +299,7 @@ class Gates:
                 del self._gates[key]
 
     # -- several instances -------------------------------------------------------------------------------
-    def hear(self, item: Item) -> None:
+    def hear(self, item: NewsItem) -> None:
         """What another instance learned."""
         now = self._clock()
         one = self._of(item.origin, item.group)
@@ -309,7 +315,7 @@ class Gates:
             case _:
                 assert_never(item.what)
 
-    def _tell_change(self, one: Guarded, notice: GateNotice) -> None:
+    def _tell_change(self, one: GuardedOrigin, notice: GateNotice) -> None:
         """What was heard is not told again, else two instances would tell each other for ever."""
         heard, one.heard = one.heard, False
         if heard or notice.guard != "breaker":
@@ -319,9 +325,9 @@ class Gates:
         elif notice.state is State.OPEN:
             self._tell(What.OPENED, one.gate)
 
-    def _tell(self, what: What, gate: Gate, *, dead: Dead | None = None, why: str = "") -> None:
+    def _tell(self, what: What, gate: Gate, *, dead: DiedAgain | None = None, why: str = "") -> None:
         group = gate.key.removeprefix(gate.origin).removeprefix("/")
-        item = Item(what=what, origin=gate.origin, group=group, why=why)
+        item = NewsItem(what=what, origin=gate.origin, group=group, why=why)
         if dead is not None:
             item = replace(item, letter_id=dead.letter_id, attempt=dead.attempt, released_s=dead.released_s)
         self.on_news(item)
@@ -361,12 +367,12 @@ class Gates:
         return FREE if one is None else kept_by(one.gate.flow(now), now, room=one.room, budget=one.share)
 
     # -- gates -------------------------------------------------------------------------------------------
-    def _ways_to(self, origin: str, group: str) -> Iterable[Guarded]:
+    def _ways_to(self, origin: str, group: str) -> Iterable[GuardedOrigin]:
         if not group:
             return (self._of(origin),)
         return (self._of(origin), self._of(origin, group))
 
-    def _of(self, origin: str, group: str = "") -> Guarded:
+    def _of(self, origin: str, group: str = "") -> GuardedOrigin:
         key = f"{origin}/{group}" if group else origin
         one = self._gates.get(key)
         now = self._clock()
@@ -376,7 +382,7 @@ class Gates:
                     return self._of(origin)  # more kinds of errors than can be told apart
                 self._make_room()
             terms = self._settings.breaker
-            one = self._gates[key] = Guarded(
+            one = self._gates[key] = GuardedOrigin(
                 Gate(key, origin, Breaker(terms, self._since) if terms.enabled else None), now
             )
         one.seen_at = now

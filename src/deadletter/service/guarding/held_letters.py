@@ -15,13 +15,13 @@ from deadletter.broker.lease import Lease
 from deadletter.broker.session import Link
 from deadletter.core.layouts.naming import HELD
 from deadletter.errors import ConnectionLost, DeadletterError, QueueMissing
-from deadletter.move.asked_limits import Limits, by_default
+from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.courier import Bounds, Courier, Judging, Terms
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.release import Holds, Releaser
-from deadletter.service.intake.addressing import Shape
-from deadletter.service.telling.fate_counter import Books
-from deadletter.service.telling.service_events import Event, LeaseChanged, Trouble
+from deadletter.service.intake.addressing import ServedLayout
+from deadletter.service.telling.fate_counter import FateCounter
+from deadletter.service.telling.service_events import LeaseChanged, ServiceEvent, Trouble
 
 STEP_S: Final = 0.25
 """Between two looks at a gate that lets nothing through, at least."""
@@ -39,10 +39,10 @@ class Holding:
         *,
         gates: Gates,
         ways: Holds,
-        books: Books,
-        emit: Callable[[Event], None],
+        books: FateCounter,
+        emit: Callable[[ServiceEvent], None],
         prefetch: int,
-        limits: Limits = by_default,
+        limits: LimitSource = by_default,
         halted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.queue = queue
@@ -55,7 +55,7 @@ class Holding:
         self._limits = limits
         self._key = queue.removeprefix(HELD)
         self._releaser = Releaser(
-            queue, Shape.RETURN, keeper=gates, ways=ways, waiting=True, on_gate=self._learn
+            queue, ServedLayout.RETURN, keeper=gates, ways=ways, waiting=True, on_gate=self._learn
         )
         self._judging = Judging(
             decide=self._releaser.decide,

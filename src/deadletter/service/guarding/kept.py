@@ -56,10 +56,10 @@ class Shut:
     """Nothing may go, and nobody knows when it may."""
 
 
-Step: TypeAlias = Take | Soon | Shut
+KeptStep: TypeAlias = Take | Soon | Shut
 
 
-def next_step(kept: Kept, allowance: Callable[[str], Allowance]) -> Step:
+def next_step(kept: Kept, allowance: Callable[[str], Allowance]) -> KeptStep:
     """What may be done now about these letters; `allowance` is what each gate says."""
     if not kept.by:
         return Shut()

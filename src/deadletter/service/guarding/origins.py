@@ -14,7 +14,7 @@ from deadletter.service.telling.service_events import GateState
 
 
 @dataclass(slots=True)
-class Guarded:
+class GuardedOrigin:
     """An origin, or one group of its letters."""
 
     gate: Gate

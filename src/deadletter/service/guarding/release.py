@@ -26,11 +26,11 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import MessageError
 from deadletter.move.verdict import Later, Leave, Send, Setback, Verdict, Wrap
-from deadletter.retry.release import homewards
+from deadletter.retrying.release import homewards
 from deadletter.service.intake import addressing
-from deadletter.service.intake.addressing import Shape
+from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.sorting import ORIGIN_MISSING, UNREADABLE, patiently
-from deadletter.service.protocols import Ways
+from deadletter.service.protocols import ReturnWays
 from deadletter.service.telling.service_events import Fate, Kind
 
 KNOWN_MAX: Final = 4_096
@@ -71,7 +71,7 @@ class Gatekeeper(Protocol):
     def accepted(self, origin: str) -> None: ...
 
 
-class Holds(Ways, Protocol):
+class Holds(ReturnWays, Protocol):
     """The ways, with the queues for letters that are held."""
 
     def holds(self, gate: str) -> bool: ...
@@ -120,7 +120,7 @@ class Releaser:
     def __init__(
         self,
         source: str,
-        shape: Shape,
+        shape: ServedLayout,
         *,
         keeper: Gatekeeper,
         ways: Holds,

@@ -12,7 +12,7 @@ from enum import StrEnum
 from struct import Struct
 from typing import Final, assert_never
 
-from deadletter.broker.return_exchanges import Home, homewards
+from deadletter.broker.return_exchanges import Home
 from deadletter.core.deciding.decide import Discard, Leave, Park, Retry
 from deadletter.core.deciding.origin import Copied, Origin, Provenance
 from deadletter.core.layouts import levels
@@ -22,6 +22,7 @@ from deadletter.core.letter.envelope import Deaths, Leg
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.header_values import shown
 from deadletter.move.verdict import Send, Stamped, Wrap
+from deadletter.retrying.release import homewards
 from deadletter.service.telling.service_events import Fate, Kind
 
 _WHY_CHARS: Final = 500
@@ -38,7 +39,7 @@ _PARKED_AT: Final = _prefix(names.PARKED_AT)
 _RELEASED_AT: Final = _prefix(names.RELEASED_AT)
 
 
-class Shape(StrEnum):
+class ServedLayout(StrEnum):
     """The layouts that the service looks after."""
 
     RETURN = "return"
@@ -71,16 +72,18 @@ def stamped(verdict: Send | Wrap, now_ms: int) -> Send | Stamped | Wrap:
             return verdict
 
 
-def delayed(shape: Shape, retry: Retry, *, source: str, reason: str, group: str, numbered: int) -> Send:
+def delayed(
+    shape: ServedLayout, retry: Retry, *, source: str, reason: str, group: str, numbered: int
+) -> Send:
     """Into the delay. `numbered` is how many numbered levels there are."""
     match shape:
-        case Shape.RETURN:
+        case ServedLayout.RETURN:
             exchange, key = "", level_name(retry.delay_ms)
-        case Shape.LEVELS:
+        case ServedLayout.LEVELS:
             level = levels.level_of(retry.attempt, numbered)
             exchange = levels.DELAY_EXCHANGE
             key = levels.delay_key(retry.origin.routing_key or "", level)
-        case Shape.SWEEP:
+        case ServedLayout.SWEEP:
             raise AssertionError("a sweep has no delay on the broker")
         case _:
             assert_never(shape)
@@ -131,7 +134,7 @@ def held(gate: str, fate: Fate, guard: str, why: str) -> Send:
 
 
 def parked(
-    shape: Shape, decision: Park | Leave | Discard, *, source: str, origin: Origin | None, reason: str
+    shape: ServedLayout, decision: Park | Leave | Discard, *, source: str, origin: Origin | None, reason: str
 ) -> Send:
     """For a person, with the reason. Its deaths stay on: whoever looks wants to see them."""
     headers: dict[str, Value] = {
@@ -152,17 +155,17 @@ def parked(
     return parking(shape, fate, headers=headers, anew=anew)
 
 
-def parking(shape: Shape, fate: Fate, *, headers: dict[str, Value], anew: bool = False) -> Send:
+def parking(shape: ServedLayout, fate: Fate, *, headers: dict[str, Value], anew: bool = False) -> Send:
     exchange, key = parking_place(shape)
     return Send(exchange=exchange, routing_key=key, deaths=Deaths.KEEP, headers=headers, anew=anew, fate=fate)
 
 
-def parking_place(shape: Shape) -> tuple[str, str]:
+def parking_place(shape: ServedLayout) -> tuple[str, str]:
     """Exchange and routing key."""
     match shape:
-        case Shape.RETURN | Shape.SWEEP:
+        case ServedLayout.RETURN | ServedLayout.SWEEP:
             return "", PARKED
-        case Shape.LEVELS:
+        case ServedLayout.LEVELS:
             return levels.DLQ_EXCHANGE, levels.DLQ_KEY
         case _:
             assert_never(shape)

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Self
 
 from deadletter.core.deciding.decide import NO_ANSWERS, Answer
 from deadletter.core.deciding.policy import JqCondition
-from deadletter.jq.process import DEFAULT_LIMITS, Asked, JqProcess, Limits, Switched
-from deadletter.service.telling.service_events import Event, Recovered, Trouble
+from deadletter.jq.process import DEFAULT_LIMITS, Asked, JqLimits, JqProcess, Switched
+from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 _ANSWERS: Final = {True: Answer.YES, False: Answer.NO, None: Answer.UNANSWERED}
 
@@ -29,7 +29,7 @@ _NAME_CHARS: Final = 100
 """So much of a program names it."""
 
 
-def _say_nothing(_event: Event) -> None:
+def _say_nothing(_event: ServiceEvent) -> None:
     return
 
 
@@ -43,7 +43,9 @@ class Question(NamedTuple):
 class Conditions:
     """Answers conditions; starts its process with the first question, so without any it costs nothing."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS, emit: Callable[[Event], None] = _say_nothing) -> None:
+    def __init__(
+        self, limits: JqLimits = DEFAULT_LIMITS, emit: Callable[[ServiceEvent], None] = _say_nothing
+    ) -> None:
         self._emit = emit
         self._jq = JqProcess(limits, self._on_switch)
 

@@ -11,7 +11,7 @@ from deadletter.service.intake.copying import Copy
 from deadletter.service.telling.service_events import Fate
 
 
-class Known:
+class DecidedKind:
     """What was decided for one kind of letter, and what is the same for each of them."""
 
     __slots__ = (

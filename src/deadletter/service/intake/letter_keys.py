@@ -43,7 +43,7 @@ _ALWAYS: Final = frozenset(
 )
 
 
-class Key(NamedTuple):
+class LetterKey(NamedTuple):
     """What decides about a letter; and its id and when it was released, which do not."""
 
     value: bytes
@@ -51,7 +51,7 @@ class Key(NamedTuple):
     released_ms: int | None
 
 
-class Reader:
+class LetterReader:
     """Reads letters for one set of policies."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Reader:
         self.groups: bool = any(policy.errors or policy.match.error_types for policy in policies)
         """Whether a policy looks at errors; only then letters are told apart by them."""
 
-    def key(self, letter: Letter) -> Key | None:
+    def key(self, letter: Letter) -> LetterKey | None:
         """None: this letter has to be looked at by itself. Raises MessageError."""
         if self._whole:
             return None
@@ -102,7 +102,7 @@ class Reader:
             return None
         if self._content_type:
             parts.append(repr(letter.view.content_type).encode())
-        return Key(b"".join(parts), letter_id, released_ms)
+        return LetterKey(b"".join(parts), letter_id, released_ms)
 
     def view(self, letter: Letter) -> LetterView:
         """The letter as a decision sees it. Raises MessageError."""
@@ -127,12 +127,12 @@ def _looks_further(policy: Policy) -> bool:
 
 
 def id_of(view: LetterView) -> str:
-    """The id a letter carries, as `Key` has it."""
+    """The id a letter carries, as `LetterKey` has it."""
     found = view.headers.get(names.ID)
     return found if isinstance(found, str) else ""
 
 
 def released_of(view: LetterView) -> int | None:
-    """When it was last sent home, as `Key` has it."""
+    """When it was last sent home, as `LetterKey` has it."""
     found = view.headers.get(names.RELEASED_AT)
     return found if isinstance(found, int) else None

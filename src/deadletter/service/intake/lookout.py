@@ -38,20 +38,20 @@ class Lookout:
             self._waiting.discard(turn)
         return True
 
-    async def begin(self) -> Look:
+    async def begin(self) -> LookAround:
         """A look begins now; or soon, where it is one of many that letters ask for."""
         if self._waiting and self._took_s:
             await asyncio.sleep(self._took_s)
-        return Look(self, frozenset(self._waiting))
+        return LookAround(self, frozenset(self._waiting))
 
-    def ended(self, look: Look, took_s: float) -> None:
+    def ended(self, look: LookAround, took_s: float) -> None:
         self._took_s = took_s if look.waiting else 0.0
         for turn in look.waiting:
             if not turn.done():
                 turn.set_result(None)
 
 
-class Look:
+class LookAround:
     """One look around, and who waits for it."""
 
     def __init__(self, lookout: Lookout, waiting: frozenset[asyncio.Future[None]]) -> None:

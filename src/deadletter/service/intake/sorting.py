@@ -31,13 +31,13 @@ from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
 from deadletter.errors import MessageError
 from deadletter.move.verdict import Drop, Later, Leave, Send, Setback, Verdict, Wrap
 from deadletter.service.intake import addressing, copying, letter_keys
-from deadletter.service.intake.addressing import Shape
+from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.copying import FANOUT_RULE
-from deadletter.service.intake.decided_kinds import Known
-from deadletter.service.intake.letter_keys import Reader
-from deadletter.service.protocols import Dead, Keeper, Ways
-from deadletter.service.telling.service_events import Decided, Event, Fate, FindingNamed, Kind
+from deadletter.service.intake.decided_kinds import DecidedKind
+from deadletter.service.intake.letter_keys import LetterReader
+from deadletter.service.protocols import DiedAgain, Keeper, ReturnWays
+from deadletter.service.telling.service_events import Decided, Fate, FindingNamed, Kind, ServiceEvent
 
 KNOWN_MAX: Final = 4_096
 """How many different kinds of letters are remembered."""
@@ -49,11 +49,11 @@ ORIGIN_MISSING: Final = "origin-missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
+class WatchedQueue:
     """What intake from one dead-letter queue is about."""
 
     dlq: str
-    shape: Shape
+    shape: ServedLayout
     policies: Policies
     continuous: bool
     keeps_client_deaths: bool
@@ -72,12 +72,12 @@ class Sorter:
 
     def __init__(
         self,
-        intake: Intake,
+        intake: WatchedQueue,
         *,
         keeper: Keeper,
-        ways: Ways,
+        ways: ReturnWays,
         asker: Asker,
-        emit: Callable[[Event], None],
+        emit: Callable[[ServiceEvent], None],
         each: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dice: Callable[[], float] = random.random,
@@ -91,13 +91,13 @@ class Sorter:
         """Whether each decision is told."""
         self._clock = clock
         self._dice = dice
-        self._reader = Reader(
+        self._reader = LetterReader(
             intake.policies,
             keeps_client_deaths=intake.keeps_client_deaths,
             origin_by=intake.origin_by,
             place=intake.place,
         )
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, DecidedKind] = {}
         self._by_name = {policy.name: policy for policy in intake.policies}
         self._circumstances = Circumstances(continuous=intake.continuous, sees_room=True)
 
@@ -169,7 +169,7 @@ class Sorter:
             answers=answers,
         )
 
-    def _considered(self, decision: Decision, view: LetterView, *, many: bool = False) -> Known:
+    def _considered(self, decision: Decision, view: LetterView, *, many: bool = False) -> DecidedKind:
         """`many`: the decision is remembered, and the dice are thrown again for each letter of its kind."""
         intake = self._intake
         home = copying.home_of(view, intake.fanouts())
@@ -178,11 +178,11 @@ class Sorter:
             self._emit(FindingNamed(rule=FANOUT_RULE, subject=copy.origin, why=copy.why))
             decision = parked
         error_type = view.failure.error_type if view.failure else None
-        known = Known(decision, view, error_type if error_type and self._reader.groups else "")
+        known = DecidedKind(decision, view, error_type if error_type and self._reader.groups else "")
         known.home, known.copy = home, copy
         source, reason = intake.dlq, known.reason
         match decision:
-            case Retry() if intake.shape is Shape.SWEEP:
+            case Retry() if intake.shape is ServedLayout.SWEEP:
                 known.verdict = decision
             case Retry():
                 known.choices = tuple(
@@ -219,7 +219,7 @@ class Sorter:
         return known
 
     def _delays_ms(self, retry: Retry, *, many: bool) -> tuple[int, ...]:
-        if self._intake.shape is Shape.LEVELS:
+        if self._intake.shape is ServedLayout.LEVELS:
             numbered = self._intake.numbered_ms
             return (numbered[min(retry.attempt, len(numbered)) - 1],)
         if not many:
@@ -227,13 +227,15 @@ class Sorter:
         return self._by_name[retry.policy].treatments[-1].schedule.choices_ms(retry.attempt - 1)
 
     # -- the way it takes --------------------------------------------------------------------------------
-    def _carry_out(self, letter: Letter, known: Known, letter_id: str, released_ms: int | None) -> Verdict:
+    def _carry_out(
+        self, letter: Letter, known: DecidedKind, letter_id: str, released_ms: int | None
+    ) -> Verdict:
         drop: Drop | None = None
         if known.copy is not None:
             drop = copying.dropped(letter, known.copy, self._intake.fanouts(), known.dropped)
         elif known.returned and letter_id:
             self._keeper.died_again(
-                Dead(
+                DiedAgain(
                     dlq=self._intake.dlq,
                     origin=known.origin,
                     group=known.group,
@@ -263,7 +265,7 @@ class Sorter:
             case _:
                 assert_never(known.verdict)
 
-    def _sweep(self, retry: Retry, known: Known, letter_id: str) -> Verdict:
+    def _sweep(self, retry: Retry, known: DecidedKind, letter_id: str) -> Verdict:
         """Straight home, if the guards let it; they are asked once it is known how the origin is."""
         origin = retry.origin.queue
 
@@ -273,7 +275,7 @@ class Sorter:
         home = self._ways.known(origin)
         return _later(found()) if home is None else self._homewards(retry, known, letter_id, home)
 
-    def _homewards(self, retry: Retry, known: Known, letter_id: str, home: Home | None) -> Verdict:
+    def _homewards(self, retry: Retry, known: DecidedKind, letter_id: str, home: Home | None) -> Verdict:
         origin, source = retry.origin.queue, self._intake.dlq
         if home is None:
             return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
@@ -340,7 +342,7 @@ class Sorter:
         fate = Fate(kind=Kind.PARKED, source=self._intake.dlq, cause=cause)
         return Wrap(exchange=exchange, routing_key=key, cause=cause, why=why, at_ms=self._now_ms(), fate=fate)
 
-    def _tell(self, letter: Letter, known: Known, drop: Drop | None) -> None:
+    def _tell(self, letter: Letter, known: DecidedKind, drop: Drop | None) -> None:
         trace = letter.headers.get("traceparent")
         send = drop or (known.choices[0][1] if known.choices else known.verdict)
         fate = None if isinstance(send, Retry) or send is None else send.fate

@@ -25,7 +25,13 @@ from deadletter.core.topology.safekeeping import Threat
 from deadletter.core.topology.vhost import Topology, topology
 from deadletter.errors import ManagementRefused
 from deadletter.service.survey import Sight
-from deadletter.service.telling.service_events import Event, FindingGone, FindingNamed, Recovered, Trouble
+from deadletter.service.telling.service_events import (
+    FindingGone,
+    FindingNamed,
+    Recovered,
+    ServiceEvent,
+    Trouble,
+)
 from deadletter.service.telling.service_health import POLICY
 
 _LEVEL: Final = level_name(0).removesuffix("0")
@@ -60,7 +66,7 @@ SAFE: Final = Safety()
 class Custody:
     """Of one vhost."""
 
-    def __init__(self, emit: Callable[[Event], None]) -> None:
+    def __init__(self, emit: Callable[[ServiceEvent], None]) -> None:
         self._emit = emit
         self._told: set[str] = set()
         """Troubles that are not over."""

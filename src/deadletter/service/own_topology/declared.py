@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from deadletter.broker.declare import Outcome, declare, put_policy
+from deadletter.broker.declare import DeclareOutcome, declare, put_policy
 from deadletter.broker.live_topology import topology_of
 from deadletter.broker.management import Management
 from deadletter.broker.session import Link
@@ -18,14 +18,14 @@ from deadletter.core.topology import safekeeping
 from deadletter.core.topology.vhost import Topology, topology
 from deadletter.errors import ManagementRefused, ServiceRefused
 from deadletter.service.survey import Sight
-from deadletter.service.telling.service_events import Event, FindingNamed
+from deadletter.service.telling.service_events import FindingNamed, ServiceEvent
 
 
-class Ground:
+class OwnTopology:
     """On one link."""
 
     def __init__(
-        self, link: Link, asked: Management, settings: Settings, emit: Callable[[Event], None]
+        self, link: Link, asked: Management, settings: Settings, emit: Callable[[ServiceEvent], None]
     ) -> None:
         self._link = link
         self._asked = asked
@@ -47,7 +47,7 @@ class Ground:
         if self._laid == (wanted, numbered, there & plan.queues.keys()) and plan.queues.keys() <= there:
             return
         items = await declare(self._link, self._settings.broker.api, plan, shape)
-        refused = [item for item in items if item.outcome is Outcome.REFUSED]
+        refused = [item for item in items if item.outcome is DeclareOutcome.REFUSED]
         if refused:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
             raise ServiceRefused(f"what the service needs could not be declared: {told}")

@@ -10,10 +10,12 @@ from deadletter.broker.management import Management
 from deadletter.broker.session import Link
 from deadletter.config.settings import ServeSettings
 from deadletter.errors import ChannelClosed, ManagementRefused
-from deadletter.service.telling.service_events import Event, LeaseChanged, Tidied, Trouble
+from deadletter.service.telling.service_events import HousekeepingDone, LeaseChanged, ServiceEvent, Trouble
 
 
-async def tidy(link: Link, asked: Management, settings: ServeSettings, emit: Callable[[Event], None]) -> None:
+async def tidy(
+    link: Link, asked: Management, settings: ServeSettings, emit: Callable[[ServiceEvent], None]
+) -> None:
     """Until the connection is lost. On a connection of its own: a lease must be nobody else's."""
     housekeeper = Housekeeper(
         await link.connection("housekeeping"),
@@ -31,7 +33,7 @@ async def tidy(link: Link, asked: Management, settings: ServeSettings, emit: Cal
             if found.letters:
                 emit(Trouble(what=LEASE, why=f"{found.letters} letters were deleted with an unused delay"))
             if found:
-                emit(Tidied(delays=found.delays, ways=found.ways))
+                emit(HousekeepingDone(delays=found.delays, ways=found.ways))
     finally:
         if housekeeper.leads:
             emit(LeaseChanged(name=LEASE, held=False))

@@ -27,8 +27,8 @@ import httpx
 from deadletter.config.secrets import without_token
 from deadletter.core.text.safe_text import line
 from deadletter.errors import UsageError
-from deadletter.service.telling.alerting import Change, Notice, Severity
-from deadletter.service.telling.service_events import Event, Recovered, Trouble
+from deadletter.service.telling.alerting import AlertChange, AlertSeverity, Notice
+from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 QUEUE: Final = 1_000
 PAUSE_S: Final = 1.0
@@ -58,7 +58,7 @@ class _Letterhead:
     clock: Callable[[], float]
 
     def title(self, notice: Notice) -> str:
-        word = notice.change if notice.change is Change.RECOVERED else notice.severity
+        word = notice.change if notice.change is AlertChange.RECOVERED else notice.severity
         return f"{word.upper()} {self.broker}"
 
     def payload(self, notice: Notice, lost: int) -> dict[str, object]:
@@ -150,15 +150,17 @@ class _Apprise:
         return
 
     def _type(self, notice: Notice) -> Any:
-        if notice.change is Change.RECOVERED:
+        if notice.change is AlertChange.RECOVERED:
             return self._types.SUCCESS
-        return self._types.FAILURE if notice.severity is Severity.CRITICAL else self._types.WARNING
+        return self._types.FAILURE if notice.severity is AlertSeverity.CRITICAL else self._types.WARNING
 
 
 class _Channel:
     """One queue and what empties it."""
 
-    def __init__(self, name: str, carrier: _Carrier, emit: Callable[[Event], None], pause_s: float) -> None:
+    def __init__(
+        self, name: str, carrier: _Carrier, emit: Callable[[ServiceEvent], None], pause_s: float
+    ) -> None:
         self.name = name
         self._carrier = carrier
         self._emit = emit
@@ -242,7 +244,7 @@ class Channels:
     def __init__(
         self,
         urls: Sequence[str],
-        emit: Callable[[Event], None],
+        emit: Callable[[ServiceEvent], None],
         *,
         broker: str,
         log: Callable[[Notice], None],

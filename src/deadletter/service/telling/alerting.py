@@ -28,12 +28,12 @@ OVERFLOW_KEY: Final = "alerts"
 _KEYS_SHOWN: Final = 5
 
 
-class Severity(StrEnum):
+class AlertSeverity(StrEnum):
     WARNING = "warning"
     CRITICAL = "critical"
 
 
-class Change(StrEnum):
+class AlertChange(StrEnum):
     RAISED = "raised"
     ESCALATED = "escalated"
     """It was a warning, and is critical now."""
@@ -46,8 +46,8 @@ class Change(StrEnum):
 class Notice:
     """What somebody is told. A recovered one has the severity it had."""
 
-    change: Change
-    severity: Severity
+    change: AlertChange
+    severity: AlertSeverity
     key: str
     text: str
     since: float
@@ -61,14 +61,14 @@ class Alert:
     """One that is active. `text` is how things were when last seen."""
 
     key: str
-    severity: Severity
+    severity: AlertSeverity
     text: str
     since: float
 
 
 @dataclass(slots=True)
 class _Active:
-    severity: Severity
+    severity: AlertSeverity
     text: str
     since: float
     better_since: float | None = None
@@ -78,13 +78,13 @@ class _Active:
 
 
 def level(
-    value: float, *, warning: float | None, critical: float | None, before: Severity | None
-) -> Severity | None:
+    value: float, *, warning: float | None, critical: float | None, before: AlertSeverity | None
+) -> AlertSeverity | None:
     """How bad a number is. Bad is above a threshold; what was bad `before` is so until 80 % of it."""
-    if critical is not None and value > critical * (EASE_SHARE if before is Severity.CRITICAL else 1):
-        return Severity.CRITICAL
+    if critical is not None and value > critical * (EASE_SHARE if before is AlertSeverity.CRITICAL else 1):
+        return AlertSeverity.CRITICAL
     if warning is not None and value > warning * (EASE_SHARE if before is not None else 1):
-        return Severity.WARNING
+        return AlertSeverity.WARNING
     return None
 
 
@@ -106,11 +106,11 @@ class Alerts:
         self._settling: set[str] = set()
         """Keys that are better than told: all that the time alone can change."""
         self._told_at: deque[float] = deque(maxlen=max(1, fold_after))
-        self._told: dict[str, Severity] = {}
+        self._told: dict[str, AlertSeverity] = {}
         """What whoever listens knows; without folding, the same as what is active."""
         self._folded: dict[str, Notice] = {}
 
-    def observe(self, key: str, severity: Severity | None, text: str, now: float) -> list[Notice]:
+    def observe(self, key: str, severity: AlertSeverity | None, text: str, now: float) -> list[Notice]:
         """How bad it is now; None: not at all. What is to be told, in order."""
         return self._fold([*self._settled(now), *self._observed(key, severity, text, now)], now)
 
@@ -118,7 +118,7 @@ class Alerts:
         """What the time alone brings: recoveries that have lasted, and what was folded."""
         return self._fold(self._settled(now), now)
 
-    def severity(self, key: str) -> Severity | None:
+    def severity(self, key: str) -> AlertSeverity | None:
         """How bad this is, as told."""
         active = self._active.get(key)
         return active.severity if active else None
@@ -133,7 +133,7 @@ class Alerts:
 
     # -- one alert ----------------------------------------------------------------------------------------
 
-    def _observed(self, key: str, severity: Severity | None, text: str, now: float) -> list[Notice]:
+    def _observed(self, key: str, severity: AlertSeverity | None, text: str, now: float) -> list[Notice]:
         active = self._active.get(key)
         if active is None:
             return [] if severity is None else self._raised(key, severity, text, now)
@@ -151,22 +151,22 @@ class Alerts:
         if severity is None or severity is active.severity:
             return []
         active.severity = severity
-        return [_notice(Change.ESCALATED, key, active)]
+        return [_notice(AlertChange.ESCALATED, key, active)]
 
-    def _raised(self, key: str, severity: Severity, text: str, now: float) -> list[Notice]:
+    def _raised(self, key: str, severity: AlertSeverity, text: str, now: float) -> list[Notice]:
         if len(self._active) >= self._max_active:
             if OVERFLOW_KEY in self._active:
                 return []
-            key, severity = OVERFLOW_KEY, Severity.CRITICAL
+            key, severity = OVERFLOW_KEY, AlertSeverity.CRITICAL
             text = f"more than {self._max_active:,} alerts are active; further ones are not told"
         self._active[key] = active = _Active(severity=severity, text=text, since=now)
-        return [_notice(Change.RAISED, key, active)]
+        return [_notice(AlertChange.RAISED, key, active)]
 
     def _settled(self, now: float) -> list[Notice]:
         if OVERFLOW_KEY in self._active and len(self._active) <= self._max_active * EASE_SHARE:
             overflow = self._active.pop(OVERFLOW_KEY)
             overflow.text = "alerts are told again"
-            return [_notice(Change.RECOVERED, OVERFLOW_KEY, overflow)]
+            return [_notice(AlertChange.RECOVERED, OVERFLOW_KEY, overflow)]
         if not self._settling:
             return []
         return [
@@ -181,14 +181,14 @@ class Alerts:
             if now - gone >= self._settle_s:
                 del self._active[key]
                 self._settling.discard(key)
-                return [_notice(Change.RECOVERED, key, active)]
-        if better is not None and active.severity is Severity.CRITICAL:
+                return [_notice(AlertChange.RECOVERED, key, active)]
+        if better is not None and active.severity is AlertSeverity.CRITICAL:
             active.better_since = better = min(better, now)
             if gone is None and now - better >= self._settle_s:
-                active.severity = Severity.WARNING
+                active.severity = AlertSeverity.WARNING
                 active.better_since = None
                 self._settling.discard(key)
-                return [_notice(Change.EASED, key, active)]
+                return [_notice(AlertChange.EASED, key, active)]
         return []
 
     # -- many of them -------------------------------------------------------------------------------------
@@ -215,15 +215,15 @@ class Alerts:
         """One notice per key, of what is new against what was told; perhaps nothing is by now."""
         self._folded.pop(notice.key, None)
         before = self._told.get(notice.key)
-        if notice.change is Change.RECOVERED:
-            change = Change.RECOVERED if before is not None else None
+        if notice.change is AlertChange.RECOVERED:
+            change = AlertChange.RECOVERED if before is not None else None
         else:
             change = _change(before, notice.severity)
         if change is not None:
             self._folded[notice.key] = replace(notice, change=change)
 
     def _remember(self, notice: Notice) -> None:
-        if notice.change is Change.RECOVERED:
+        if notice.change is AlertChange.RECOVERED:
             self._told.pop(notice.key, None)
         else:
             self._told[notice.key] = notice.severity
@@ -242,25 +242,25 @@ class Alerts:
         return replace(worst, text=text, folded=tuple(others))
 
 
-def _notice(change: Change, key: str, active: _Active) -> Notice:
+def _notice(change: AlertChange, key: str, active: _Active) -> Notice:
     return Notice(change=change, severity=active.severity, key=key, text=active.text, since=active.since)
 
 
-def _rank(severity: Severity | None) -> int:
-    return 0 if severity is None else 1 if severity is Severity.WARNING else 2
+def _rank(severity: AlertSeverity | None) -> int:
+    return 0 if severity is None else 1 if severity is AlertSeverity.WARNING else 2
 
 
-def _change(told: Severity | None, now: Severity) -> Change | None:
+def _change(told: AlertSeverity | None, now: AlertSeverity) -> AlertChange | None:
     if told is now:
         return None
     if told is None:
-        return Change.RAISED
-    return Change.ESCALATED if _rank(now) > _rank(told) else Change.EASED
+        return AlertChange.RAISED
+    return AlertChange.ESCALATED if _rank(now) > _rank(told) else AlertChange.EASED
 
 
 def _weight(notice: Notice) -> tuple[bool, int, float]:
     """News before recoveries, critical before warnings, the newest first."""
-    return notice.change is not Change.RECOVERED, _rank(notice.severity), notice.since
+    return notice.change is not AlertChange.RECOVERED, _rank(notice.severity), notice.since
 
 
 def _earliest(since: float | None, now: float) -> float:

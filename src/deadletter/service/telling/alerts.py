@@ -20,9 +20,8 @@ from deadletter.config.settings import AlertSettings
 from deadletter.core.layouts.naming import HELD
 from deadletter.core.letter.names import is_ours
 from deadletter.core.text.durations import rough_duration_text
-from deadletter.service.telling.alerting import Alert, Alerts, Notice, Severity, level
+from deadletter.service.telling.alerting import Alert, Alerts, AlertSeverity, Notice, level
 from deadletter.service.telling.service_events import (
-    Event,
     FindingGone,
     FindingNamed,
     GateChanged,
@@ -31,6 +30,7 @@ from deadletter.service.telling.service_events import (
     QueueGone,
     QueueSeen,
     Recovered,
+    ServiceEvent,
     Trouble,
 )
 from deadletter.service.telling.service_health import POLICY
@@ -38,7 +38,11 @@ from deadletter.service.telling.service_health import POLICY
 GROWTH_SPAN_S: Final = 60.0
 """Growth is looked at over about a minute: one letter in a survey of five seconds is not twelve a minute."""
 MAX_QUEUES: Final = 10_000
-_TROUBLES: Final = {"broker": Severity.CRITICAL, "store": Severity.CRITICAL, "management": Severity.WARNING}
+_TROUBLES: Final = {
+    "broker": AlertSeverity.CRITICAL,
+    "store": AlertSeverity.CRITICAL,
+    "management": AlertSeverity.WARNING,
+}
 _WATCH: Final = "watch:"
 
 
@@ -66,7 +70,7 @@ class AlertBook:
         self._alerts = alerts or Alerts()
         self._growth: dict[str, _Growth] = {}
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: ServiceEvent) -> None:
         """One fact. Most are not about alerts."""
         match event:
             case QueueSeen():
@@ -77,9 +81,9 @@ class AlertBook:
                 self._gate_changed(event)
             case GrowthFound(origin=origin, copies=copies, why=why):
                 text = f"{origin}: {copies} letters of one id, its letters are held; {why}"
-                self._observe(f"copies:{origin}", Severity.CRITICAL, text)
+                self._observe(f"copies:{origin}", AlertSeverity.CRITICAL, text)
             case FindingNamed(rule=rule, subject=subject, why=why):
-                self._observe(f"finding:{rule}:{subject}", Severity.WARNING, why)
+                self._observe(f"finding:{rule}:{subject}", AlertSeverity.WARNING, why)
             case FindingGone(rule=rule, subject=subject):
                 self._observe(f"finding:{rule}:{subject}", None, f"{subject}: {rule} is mended")
             case Trouble(what=what, why=why):
@@ -184,7 +188,7 @@ class AlertBook:
                 changed.guard == "breaker" and self._settings.breaker
             ):
                 text = f"{changed.origin}: letters that go back die again, so they are held; {changed.why}"
-                self._observe(breaker, Severity.CRITICAL, text)
+                self._observe(breaker, AlertSeverity.CRITICAL, text)
             case _:
                 pass
 
@@ -200,12 +204,12 @@ class AlertBook:
         shown: Callable[[float], str],
     ) -> None:
         severity = level(value, warning=warning, critical=critical, before=self._alerts.severity(key))
-        limit = critical if severity is Severity.CRITICAL else warning
+        limit = critical if severity is AlertSeverity.CRITICAL else warning
         if severity is not None and limit is not None:
             text = f"{text} ({severity} above {shown(limit)})"
         self._observe(key, severity, text)
 
-    def _observe(self, key: str, severity: Severity | None, text: str) -> None:
+    def _observe(self, key: str, severity: AlertSeverity | None, text: str) -> None:
         self._tell(self._alerts.observe(key, severity, text, self._clock()))
 
     def _tell(self, notices: list[Notice]) -> None:
@@ -216,8 +220,8 @@ class AlertBook:
         return f"broker {self._broker}" if what == "broker" else what.replace(_WATCH, "the watch of ", 1)
 
 
-def _severity_of(what: str) -> Severity | None:
+def _severity_of(what: str) -> AlertSeverity | None:
     """None for what is no alert; an alert about an alert channel would go round."""
     if what.startswith(POLICY):
-        return Severity.CRITICAL
-    return Severity.WARNING if what.startswith(_WATCH) else _TROUBLES.get(what)
+        return AlertSeverity.CRITICAL
+    return AlertSeverity.WARNING if what.startswith(_WATCH) else _TROUBLES.get(what)

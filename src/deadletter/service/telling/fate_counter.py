@@ -9,8 +9,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from deadletter.move.verdict import Failure
-from deadletter.service.telling.service_events import Confirmed, Event, Fate, Kind, Late, Recovered, Trouble
+from deadletter.move.verdict import MoveFailure
+from deadletter.service.telling.service_events import (
+    Confirmed,
+    Fate,
+    Kind,
+    Late,
+    Recovered,
+    ServiceEvent,
+    Trouble,
+)
 
 TELL_S: Final = 1.0
 LATE_MAX: Final = 20_000
@@ -20,11 +28,11 @@ QUIET: Final = 900
 """After so many tellings without another failure of the kind it is over: lines begin anew before that."""
 
 
-class Books:
+class FateCounter:
     """`on_confirmed` hears of each bunch before anybody else does."""
 
     def __init__(
-        self, emit: Callable[[Event], None], on_confirmed: Callable[[dict[Fate, int]], None]
+        self, emit: Callable[[ServiceEvent], None], on_confirmed: Callable[[dict[Fate, int]], None]
     ) -> None:
         self._emit = emit
         self._on_confirmed = on_confirmed
@@ -39,11 +47,11 @@ class Books:
         if isinstance(fate, Fate):
             self._fates[fate] = self._fates.get(fate, 0) + 1
 
-    def failure_in(self, source: str) -> Callable[[Failure], None]:
+    def failure_in(self, source: str) -> Callable[[MoveFailure], None]:
         """A letter stays in this queue although it should have gone."""
         fate = Fate(kind=Kind.FAILED, source=source)
 
-        def on_failure(failure: Failure) -> None:
+        def on_failure(failure: MoveFailure) -> None:
             self.on_fate(fate)
             if len(self._failures) < TOLD_MAX:
                 self._failures.setdefault(f"letter:{source}", f"letter {failure.id} stays: {failure.why}")

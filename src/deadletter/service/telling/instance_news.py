@@ -32,7 +32,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class NewsItem:
     """One piece of news about a gate."""
 
     what: What
@@ -45,10 +45,10 @@ class Item:
     why: str = ""
 
 
-class News:
+class InstanceNews:
     """`tell` the others; `hear` is called with what they tell."""
 
-    def __init__(self, hear: Callable[[Item], None]) -> None:
+    def __init__(self, hear: Callable[[NewsItem], None]) -> None:
         self._hear = hear
         self._me = secrets.token_hex(8)
         self._giving: Channel | None = None
@@ -71,7 +71,7 @@ class News:
 
         await taking.consume(queue, on_delivery, lambda: None)
 
-    def tell(self, item: Item) -> None:
+    def tell(self, item: NewsItem) -> None:
         """Not confirmed, not waited for."""
         if self._giving is not None and self._giving.error is None:
             body = json.dumps(asdict(item)).encode()
@@ -82,7 +82,7 @@ class News:
             return
         try:
             told = json.loads(body)
-            item = Item(
+            item = NewsItem(
                 what=What(told["what"]),
                 origin=str(told["origin"]),
                 group=str(told["group"]),

@@ -34,25 +34,25 @@ from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
-    Event,
     Fate,
     FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
     GrowthFound,
+    HousekeepingDone,
     Kind,
     Late,
     LeaseChanged,
     LifeChanged,
-    Listener,
     PoliciesChanged,
     QueueGone,
     QueueSeen,
     Recovered,
+    ServiceEvent,
+    ServiceListener,
     Stage,
     SweepEnded,
-    Tidied,
     Trouble,
 )
 
@@ -88,7 +88,7 @@ class Logs:
     def dropped(self) -> int:
         return self.lines.dropped
 
-    def broken(self, listener: Listener, error: Exception) -> None:
+    def broken(self, listener: ServiceListener, error: Exception) -> None:
         """For `Hub(on_broken=…)`."""
         self.listener.log.error(
             "a part of the service that listens failed; letters go on", part=repr(listener), error=repr(error)
@@ -191,7 +191,7 @@ class LogListener:
         self._named: set[tuple[str, str]] = set()
         self._troubles: dict[str, tuple[str, float]] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ServiceEvent) -> None:
         log = self.log
         match event:
             case Confirmed(fates=fates):
@@ -207,7 +207,7 @@ class LogListener:
                 say(f"gate {state.value}", gate=gate, origin=origin, guard=guard, why=why)
             case LeaseChanged(name=name, held=held):
                 log.info("lease taken" if held else "lease given up", lease=name)
-            case Tidied(delays=delays, ways=ways):
+            case HousekeepingDone(delays=delays, ways=ways):
                 log.info("deleted what nobody uses", delays=delays, ways_back=ways)
             case SweepEnded():
                 self._swept(event)

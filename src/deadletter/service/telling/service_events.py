@@ -137,7 +137,7 @@ class KeptBy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tidied:
+class HousekeepingDone:
     """What nobody uses any more was deleted: delays that were asked for, ways back to queues that went."""
 
     delays: int
@@ -224,7 +224,7 @@ class LifeChanged:
     why: str = ""
 
 
-Event: TypeAlias = (
+ServiceEvent: TypeAlias = (
     Confirmed
     | Late
     | Decided
@@ -233,7 +233,7 @@ Event: TypeAlias = (
     | GateChanged
     | BudgetSeen
     | LeaseChanged
-    | Tidied
+    | HousekeepingDone
     | SweepEnded
     | GrowthFound
     | FindingNamed
@@ -243,21 +243,21 @@ Event: TypeAlias = (
     | PoliciesChanged
     | LifeChanged
 )
-Listener: TypeAlias = Callable[[Event], None]
+ServiceListener: TypeAlias = Callable[[ServiceEvent], None]
 
 
 class Hub:
     """Tells every listener. `on_broken` hears of one that raised; it is called once per listener."""
 
-    def __init__(self, on_broken: Callable[[Listener, Exception], None]) -> None:
-        self._listeners: list[Listener] = []
+    def __init__(self, on_broken: Callable[[ServiceListener, Exception], None]) -> None:
+        self._listeners: list[ServiceListener] = []
         self._on_broken = on_broken
         self._broken: set[int] = set()
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: ServiceListener) -> None:
         self._listeners.append(listener)
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: ServiceEvent) -> None:
         for listener in self._listeners:
             try:
                 listener(event)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deadletter.service.telling.log_lines import shown, without_channel
-from deadletter.service.telling.service_events import Event, LifeChanged, Recovered, Stage, Trouble
+from deadletter.service.telling.service_events import LifeChanged, Recovered, ServiceEvent, Stage, Trouble
 
 BEAT_S: Final = 1.0
 SILENT_S: Final = 30.0
@@ -36,7 +36,7 @@ class Condition:
     notes: tuple[str, ...] = ()
 
 
-class Health:
+class ServiceHealth:
     """Listens to the facts. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -46,7 +46,7 @@ class Health:
         self._started = False
         self._troubles: dict[str, str] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ServiceEvent) -> None:
         match event:
             case LifeChanged(stage=stage):
                 self._stage = stage

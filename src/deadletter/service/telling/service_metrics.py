@@ -39,12 +39,12 @@ from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
-    Event,
     FindingGone,
     FindingNamed,
     GateChanged,
     GateState,
     GrowthFound,
+    HousekeepingDone,
     Kind,
     Late,
     LeaseChanged,
@@ -53,9 +53,9 @@ from deadletter.service.telling.service_events import (
     QueueGone,
     QueueSeen,
     Recovered,
+    ServiceEvent,
     Stage,
     SweepEnded,
-    Tidied,
     Trouble,
 )
 
@@ -196,7 +196,7 @@ class Metrics:
         self._letters = self._series[LETTERS]
         self._delays = self._histograms[RETRY_DELAY]
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ServiceEvent) -> None:
         match event:
             case Confirmed(fates=fates):
                 for fate, number in fates.items():
@@ -225,7 +225,7 @@ class Metrics:
                 self._series[BUDGET_LIMIT].set((policy,), limit)
             case LeaseChanged(name=name, held=held):
                 self._series[LEASE_HELD].set((name,), int(held))
-            case Tidied(delays=delays, ways=ways):
+            case HousekeepingDone(delays=delays, ways=ways):
                 self._series[TIDIED].add(("delay",), delays)
                 self._series[TIDIED].add(("way back",), ways)
             case SweepEnded(dlq=dlq, why=why, seconds=took):

@@ -16,7 +16,7 @@ from typing import Final
 
 from deadletter.core.text.safe_text import line
 from deadletter.service.telling.log_lines import shown, without_channel
-from deadletter.service.telling.service_events import Event, LifeChanged, Recovered, Stage, Trouble
+from deadletter.service.telling.service_events import LifeChanged, Recovered, ServiceEvent, Stage, Trouble
 
 _STATUS_CHARS: Final = 300
 
@@ -36,7 +36,7 @@ class Notifier:
         """Whether somebody listens."""
         return self._address is not None
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ServiceEvent) -> None:
         match event:
             case LifeChanged(stage=stage, why=why):
                 self._stage = stage

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from deadletter import __version__
 from deadletter.errors import UsageError
-from deadletter.service.telling.service_events import Decided, Event
+from deadletter.service.telling.service_events import Decided, ServiceEvent
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -65,7 +65,7 @@ class TraceListener:
         self._propagator = TraceContextTextMapPropagator()
         self._link, self._kind, self._span_of = Link, SpanKind.INTERNAL, get_current_span
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ServiceEvent) -> None:
         if not isinstance(event, Decided):
             return
         fate = event.fate

@@ -23,14 +23,14 @@ from deadletter.amqp.connection import Connection
 from deadletter.broker.session import Link
 from deadletter.core.letter import field_table, message
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.message import Message
+from deadletter.core.letter.message import RawMessage
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.errors import QueueMissing, Unreachable, UsageError
 from deadletter.testing.memory.clock import Clock, LoopClock, settle
 from deadletter.testing.memory.connections.peer import Peer
 from deadletter.testing.memory.contents.carriage import Carriage
 from deadletter.testing.memory.contents.exchange_routing import route
-from deadletter.testing.memory.contents.items import Item
+from deadletter.testing.memory.contents.items import QueuedCopy
 from deadletter.testing.memory.contents.queues import MemoryQueue
 from deadletter.testing.memory.contents.shapes import Shapes
 from deadletter.testing.memory.contents.traits import Traits, traits_of
@@ -199,11 +199,11 @@ class MemoryBroker:
         found = self._existing(queue)
         return found.delayed + self._carriage.held(found)
 
-    def messages(self, queue: str) -> list[Message]:
+    def messages(self, queue: str) -> list[RawMessage]:
         """The ready messages as they were published, the head first; looking changes nothing."""
         found = self._existing(queue)
         found.run()
-        return [Message(item.properties, item.body) for item in found.items()]
+        return [RawMessage(item.properties, item.body) for item in found.items()]
 
     def _existing(self, queue: str) -> MemoryQueue:
         found = self._shapes.queues.get(queue)
@@ -212,7 +212,7 @@ class MemoryBroker:
         return found
 
     # -- for the channels --------------------------------------------------------------------------------
-    def route(self, item: Item) -> list[MemoryQueue] | None:
+    def route(self, item: QueuedCopy) -> list[MemoryQueue] | None:
         """The queues this message comes to; None when its exchange is not there."""
         if item.exchange not in self._shapes.exchanges:
             return None
@@ -226,7 +226,7 @@ class MemoryBroker:
         )
         return [self._shapes.queues[name] for name in names]
 
-    def bury(self, queue: MemoryQueue, item: Item, reason: str) -> None:
+    def bury(self, queue: MemoryQueue, item: QueuedCopy, reason: str) -> None:
         self._carriage.bury(queue, item, reason)
 
     def carry(self) -> None:

@@ -53,7 +53,7 @@ class PortClash(NoPrivateBroker):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Node:
+class BrokerNode:
     """A node and its epmd. Not frozen: it is a thing in the world that comes and goes."""
 
     claim: Claim

@@ -33,7 +33,7 @@ from typing import Protocol, assert_never
 from deadletter.errors import NoPrivateBroker, UsageError
 from deadletter.testing.node import node_files, probe, processes
 from deadletter.testing.node.container import SEEN_AT, Container, remove_container
-from deadletter.testing.node.node import Node, PortClash
+from deadletter.testing.node.node import BrokerNode, PortClash
 from deadletter.testing.node.node_files import Claim, TlsFiles
 from deadletter.testing.node.releases import Given, Image, Install, find
 
@@ -167,7 +167,7 @@ def _start(
     life: _Life
     match source:
         case Install():
-            life = Node(claim=claim, install=source, start_limit_s=start_limit_s)
+            life = BrokerNode(claim=claim, install=source, start_limit_s=start_limit_s)
             listen, seen_at, more = "127.0.0.1", claim.etc, []
         case Image():
             life = Container(claim=claim, image=source, start_limit_s=start_limit_s, with_tls=tls is not None)

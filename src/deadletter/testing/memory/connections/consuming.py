@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deadletter.testing.memory.contents.items import Item
+from deadletter.testing.memory.contents.items import QueuedCopy
 from deadletter.testing.memory.contents.queues import MemoryQueue
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Consuming:
     def has_room(self) -> bool:
         return self.prefetch == 0 or self.held < self.prefetch
 
-    def hand(self, item: Item, properties: bytes, *, redelivered: bool) -> None:
+    def hand(self, item: QueuedCopy, properties: bytes, *, redelivered: bool) -> None:
         self.held += 1
         self.channel.deliver(self, item, properties, redelivered=redelivered)
 
@@ -37,10 +37,10 @@ class Consuming:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class UnsettledDelivery:
     """A delivery nobody has settled."""
 
-    item: Item
+    item: QueuedCopy
     queue: MemoryQueue
     consumer: Consuming | None
 
@@ -55,7 +55,9 @@ class Settlement:
     requeue: bool
 
 
-def by_consumer(entry: tuple[tuple[MemoryQueue, Consuming | None], list[Held]]) -> tuple[str, str]:
+def by_consumer(
+    entry: tuple[tuple[MemoryQueue, Consuming | None], list[UnsettledDelivery]],
+) -> tuple[str, str]:
     """Sorts what is settled together: consumer by consumer, in the order of their tags."""
     (queue, consumer), _ = entry
     return queue.name, "" if consumer is None else consumer.tag

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from deadletter.core.letter import field_table, message
 from deadletter.testing.memory.connections.declare_refusals import precondition_failed
 from deadletter.testing.memory.connections.wire import decoded
-from deadletter.testing.memory.contents.items import Item, short_property, with_headers
+from deadletter.testing.memory.contents.items import QueuedCopy, short_property, with_headers
 
 _EXPIRATION_MAX_MS: Final = 2**32 - 1
 _CC: Final = b"CC"
@@ -57,13 +57,13 @@ def _check_expiration(text: str) -> None:
         raise precondition_failed(f"invalid expiration '{text}': {why}")
 
 
-def addressed(publish: Publish, properties: bytes, body: bytes) -> Item:
+def addressed(publish: Publish, properties: bytes, body: bytes) -> QueuedCopy:
     """The message with all its keys; `BCC` is not for those who get it."""
     headers = message.header_table(properties)
     open_keys, blind_keys = _keys(headers, _CC), _keys(headers, _BCC)
     if field_table.find(headers, frozenset({_BCC})):
         properties = with_headers(properties, field_table.splice(headers, remove=frozenset({_BCC})))
-    return Item(
+    return QueuedCopy(
         properties=properties,
         body=body,
         exchange=publish.exchange,

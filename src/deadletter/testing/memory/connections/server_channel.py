@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from deadletter.errors import connection_closed
 from deadletter.testing.memory.connections import wire
-from deadletter.testing.memory.connections.consuming import Consuming, Held, Settlement, by_consumer
+from deadletter.testing.memory.connections.consuming import (
+    Consuming,
+    Settlement,
+    UnsettledDelivery,
+    by_consumer,
+)
 from deadletter.testing.memory.connections.declare_refusals import not_played, precondition_failed
 from deadletter.testing.memory.connections.publishing import Publish, addressed, check
-from deadletter.testing.memory.connections.wire import Reader
-from deadletter.testing.memory.contents.items import Item
+from deadletter.testing.memory.connections.wire import MethodReader
+from deadletter.testing.memory.contents.items import QueuedCopy
 from deadletter.testing.memory.contents.queues import QUORUM_PREFETCH, MemoryQueue, Return
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ class ServerChannel:
         self._broker = peer.broker
         self._prefetch = 0
         self._last_tag = 0
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, UnsettledDelivery] = {}
         self._consumers: dict[str, Consuming] = {}
         self._confirming = False
         self._published = 0
@@ -53,7 +58,7 @@ class ServerChannel:
         handler = HANDLERS.get(_KEY.unpack_from(payload))
         if handler is None:
             raise connection_closed(540, f"NOT_IMPLEMENTED - {payload[:4].hex()} in the memory broker")
-        handler(self, Reader(payload))
+        handler(self, MethodReader(payload))
 
     def on_header(self, payload: bytes) -> None:
         self._missing_bytes = int(_SIZE.unpack_from(payload, 4)[0])
@@ -80,7 +85,7 @@ class ServerChannel:
             self._take(publish, self._properties, body)
 
     # -- publishing --------------------------------------------------------------------------------------
-    def on_publish(self, method: Reader) -> None:
+    def on_publish(self, method: MethodReader) -> None:
         method.u16()
         exchange, key = method.short(), method.short()
         mandatory, immediate = method.bits(2)
@@ -110,16 +115,16 @@ class ServerChannel:
             self._say(wire.confirmed(tag, ok=ok))
 
     # -- delivering --------------------------------------------------------------------------------------
-    def deliver(self, consumer: Consuming, item: Item, properties: bytes, *, redelivered: bool) -> None:
+    def deliver(self, consumer: Consuming, item: QueuedCopy, properties: bytes, *, redelivered: bool) -> None:
         tag = self._hold(item, consumer.queue, consumer)
         method = wire.deliver(
             consumer.tag, tag, redelivered=redelivered, exchange=item.exchange, key=item.keys[0]
         )
         self._peer.say_content(self.number, method, properties, item.body)
 
-    def _hold(self, item: Item, queue: MemoryQueue, consumer: Consuming | None) -> int:
+    def _hold(self, item: QueuedCopy, queue: MemoryQueue, consumer: Consuming | None) -> int:
         self._last_tag += 1
-        self._held[self._last_tag] = Held(item, queue, consumer)
+        self._held[self._last_tag] = UnsettledDelivery(item, queue, consumer)
         return self._last_tag
 
     def cancelled(self, consumer: Consuming) -> None:
@@ -127,7 +132,7 @@ class ServerChannel:
         if self._consumers.pop(consumer.tag, None) is not None:
             self._say(wire.cancel(consumer.tag))
 
-    def on_get(self, method: Reader) -> None:
+    def on_get(self, method: MethodReader) -> None:
         method.u16()
         queue = self._queue(method.short())
         (no_ack,) = method.bits(1)
@@ -147,7 +152,7 @@ class ServerChannel:
         )
         self._peer.say_content(self.number, answer, properties, item.body)
 
-    def on_consume(self, method: Reader) -> None:
+    def on_consume(self, method: MethodReader) -> None:
         method.u16()
         queue, tag = self._queue(method.short()), method.short()
         _, no_ack, exclusive, _ = method.bits(4)
@@ -166,7 +171,7 @@ class ServerChannel:
         queue.subscribers.add(consumer)
         queue.run()
 
-    def on_cancel(self, method: Reader) -> None:
+    def on_cancel(self, method: MethodReader) -> None:
         tag = method.short()
         consumer = self._consumers.pop(tag, None)
         if consumer is not None:
@@ -181,7 +186,7 @@ class ServerChannel:
         if queue.auto_delete and not queue.subscribers:
             self._broker.shapes.remove_queue(queue.name)
 
-    def on_qos(self, method: Reader) -> None:
+    def on_qos(self, method: MethodReader) -> None:
         method.u32()
         self._prefetch = method.u16()
         (everybody,) = method.bits(1)
@@ -190,17 +195,17 @@ class ServerChannel:
         self._say(wire.QOS_OK)
 
     # -- settling ----------------------------------------------------------------------------------------
-    def on_ack(self, method: Reader) -> None:
+    def on_ack(self, method: MethodReader) -> None:
         tag = method.u64()
         (multiple,) = method.bits(1)
         self._settle(Settlement("ack", tag, multiple, requeue=False))
 
-    def on_nack(self, method: Reader) -> None:
+    def on_nack(self, method: MethodReader) -> None:
         tag = method.u64()
         multiple, requeue = method.bits(2)
         self._settle(Settlement("nack", tag, multiple, requeue))
 
-    def on_reject(self, method: Reader) -> None:
+    def on_reject(self, method: MethodReader) -> None:
         tag = method.u64()
         (requeue,) = method.bits(1)
         self._settle(Settlement("reject", tag, multiple=False, requeue=requeue))
@@ -222,7 +227,7 @@ class ServerChannel:
             raise precondition_failed(f"unknown delivery tag {word.tag}")
         settled = [self._held.pop(tag) for tag in sorted(tags)]
         # Consumer by consumer, in the order of their tags, and each is served again before the next.
-        groups: dict[tuple[MemoryQueue, Consuming | None], list[Held]] = {}
+        groups: dict[tuple[MemoryQueue, Consuming | None], list[UnsettledDelivery]] = {}
         for held in settled:
             groups.setdefault((held.queue, held.consumer), []).append(held)
         for (queue, consumer), group in sorted(groups.items(), key=by_consumer):
@@ -239,19 +244,19 @@ class ServerChannel:
             queue.run()
 
     # -- modes -------------------------------------------------------------------------------------------
-    def on_select_confirms(self, _method: Reader) -> None:
+    def on_select_confirms(self, _method: MethodReader) -> None:
         if self._uncommitted is not None:
             raise precondition_failed("cannot switch from tx to confirm mode")
         self._confirming = True
         self._say(wire.CONFIRMS_OK)
 
-    def on_select_transactions(self, _method: Reader) -> None:
+    def on_select_transactions(self, _method: MethodReader) -> None:
         if self._confirming:
             raise precondition_failed("cannot switch from confirm to tx mode")
         self._uncommitted = self._uncommitted or []
         self._say(wire.TRANSACTIONS_OK)
 
-    def on_commit(self, _method: Reader) -> None:
+    def on_commit(self, _method: MethodReader) -> None:
         if self._uncommitted is None:
             raise precondition_failed("channel is not transactional")
         work, self._uncommitted = self._uncommitted, []
@@ -266,7 +271,7 @@ class ServerChannel:
     def _queue(self, name: str) -> MemoryQueue:
         return self._broker.shapes.queue(name, self._peer)
 
-    def on_declare_queue(self, method: Reader) -> None:
+    def on_declare_queue(self, method: MethodReader) -> None:
         method.u16()
         name = method.short()
         passive, durable, exclusive, auto_delete, _ = method.bits(5)
@@ -287,7 +292,7 @@ class ServerChannel:
         queue.run()
         self._say(wire.declare_queue_ok(queue.name, queue.depth, queue.consumer_count))
 
-    def on_declare_exchange(self, method: Reader) -> None:
+    def on_declare_exchange(self, method: MethodReader) -> None:
         method.u16()
         name, kind = method.short(), method.short()
         passive, durable, auto_delete, internal, _ = method.bits(5)
@@ -299,45 +304,45 @@ class ServerChannel:
             self._broker.shapes.declare_exchange(name, kind, durable=durable, arguments=method.table())
         self._say(wire.DECLARE_EXCHANGE_OK)
 
-    def on_delete_exchange(self, method: Reader) -> None:
+    def on_delete_exchange(self, method: MethodReader) -> None:
         method.u16()
         name = method.short()
         if_unused, _ = method.bits(2)
         self._broker.shapes.delete_exchange(name, if_unused=if_unused)
         self._say(wire.DELETE_EXCHANGE_OK)
 
-    def on_bind(self, method: Reader) -> None:
+    def on_bind(self, method: MethodReader) -> None:
         method.u16()
         queue, exchange, key = method.short(), method.short(), method.short()
         method.octet()
         self._broker.shapes.bind(queue, exchange, key, method.table(), self._peer)
         self._say(wire.BIND_OK)
 
-    def on_unbind(self, method: Reader) -> None:
+    def on_unbind(self, method: MethodReader) -> None:
         method.u16()
         queue, exchange, key = method.short(), method.short(), method.short()
         self._broker.shapes.unbind(queue, exchange, key, method.table())
         self._say(wire.UNBIND_OK)
 
-    def on_bind_exchange(self, method: Reader) -> None:
+    def on_bind_exchange(self, method: MethodReader) -> None:
         method.u16()
         to, exchange, key = method.short(), method.short(), method.short()
         method.octet()
         self._broker.shapes.bind_exchange(to, exchange, key, method.table())
         self._say(wire.BIND_EXCHANGE_OK)
 
-    def on_unbind_exchange(self, method: Reader) -> None:
+    def on_unbind_exchange(self, method: MethodReader) -> None:
         method.u16()
         to, exchange, key = method.short(), method.short(), method.short()
         method.octet()
         self._broker.shapes.unbind(to, exchange, key, method.table(), to_exchange=True)
         self._say(wire.UNBIND_EXCHANGE_OK)
 
-    def on_purge(self, method: Reader) -> None:
+    def on_purge(self, method: MethodReader) -> None:
         method.u16()
         self._say(wire.purge_ok(self._queue(method.short()).purge()))
 
-    def on_delete_queue(self, method: Reader) -> None:
+    def on_delete_queue(self, method: MethodReader) -> None:
         method.u16()
         name = method.short()
         if_unused, if_empty, _ = method.bits(3)
@@ -365,7 +370,7 @@ class ServerChannel:
             queue.run()
 
 
-HANDLERS: Final[dict[tuple[int, ...], Callable[[ServerChannel, Reader], None]]] = {
+HANDLERS: Final[dict[tuple[int, ...], Callable[[ServerChannel, MethodReader], None]]] = {
     (40, 10): ServerChannel.on_declare_exchange,
     (40, 20): ServerChannel.on_delete_exchange,
     (40, 30): ServerChannel.on_bind_exchange,

@@ -16,7 +16,7 @@ _U32: Final = Struct(">I")
 _U64: Final = Struct(">Q")
 
 
-class Reader:
+class MethodReader:
     """The arguments of one method, in their order. Names keep any bytes they are made of."""
 
     __slots__ = ("_payload", "_position")

@@ -13,7 +13,7 @@ from typing import Final
 
 from deadletter.testing.memory.clock import Clock
 from deadletter.testing.memory.contents import death_records
-from deadletter.testing.memory.contents.items import Item
+from deadletter.testing.memory.contents.items import QueuedCopy
 from deadletter.testing.memory.contents.queues import MemoryQueue
 from deadletter.testing.memory.contents.traits import Traits
 
@@ -21,14 +21,14 @@ HELD_MAX: Final = 32
 """The prefetch of the broker's own at-least-once worker."""
 AGAIN_S: Final = 180.0
 
-Router = Callable[[Item], list[MemoryQueue] | None]
+Router = Callable[[QueuedCopy], list[MemoryQueue] | None]
 """The queues a message comes to by its exchange and keys; None when there is no such exchange."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dead:
+class DeadCopy:
     queue: MemoryQueue
-    item: Item
+    item: QueuedCopy
     reason: str
 
 
@@ -39,17 +39,17 @@ class Carriage:
         self._clock = clock
         self._traits = traits
         self._router = router
-        self._pending: deque[Dead] = deque()
+        self._pending: deque[DeadCopy] = deque()
         self._under_way = False
-        self._held: dict[MemoryQueue, list[Dead]] = {}
-        self._behind: dict[MemoryQueue, deque[Dead]] = {}
+        self._held: dict[MemoryQueue, list[DeadCopy]] = {}
+        self._behind: dict[MemoryQueue, deque[DeadCopy]] = {}
 
     def held(self, queue: MemoryQueue) -> int:
         """How many dead of a queue nobody took yet."""
         return len(self._held.get(queue, ())) + len(self._behind.get(queue, ()))
 
-    def bury(self, queue: MemoryQueue, item: Item, reason: str) -> None:
-        self._pending.append(Dead(queue, item, reason))
+    def bury(self, queue: MemoryQueue, item: QueuedCopy, reason: str) -> None:
+        self._pending.append(DeadCopy(queue, item, reason))
 
     def go(self) -> None:
         if self._under_way:
@@ -65,7 +65,7 @@ class Carriage:
         finally:
             self._under_way = False
 
-    def _send(self, dead: Dead) -> bool:
+    def _send(self, dead: DeadCopy) -> bool:
         """Whether every queue it was meant for has it, and there was one."""
         rules = dead.queue.rules
         if rules.dead_letter_exchange is None:
@@ -91,7 +91,7 @@ class Carriage:
         return all(accepted)
 
     # -- at least once -----------------------------------------------------------------------------------
-    def _go_safely(self, dead: Dead) -> None:
+    def _go_safely(self, dead: DeadCopy) -> None:
         held = self._held.setdefault(dead.queue, [])
         if len(held) >= HELD_MAX:
             self._behind.setdefault(dead.queue, deque()).append(dead)

@@ -18,7 +18,7 @@ from typing import Final
 from deadletter.core.letter import field_table, message
 from deadletter.core.letter.field_table import Value
 from deadletter.testing.memory.contents.items import (
-    Item,
+    QueuedCopy,
     Record,
     in_order,
     short_property,
@@ -42,8 +42,15 @@ _CC: Final = b"CC"
 
 
 def dead(
-    item: Item, traits: Traits, *, queue: str, reason: str, time_s: int, to_exchange: str, to_key: str | None
-) -> Item:
+    item: QueuedCopy,
+    traits: Traits,
+    *,
+    queue: str,
+    reason: str,
+    time_s: int,
+    to_exchange: str,
+    to_key: str | None,
+) -> QueuedCopy:
     """The message as it leaves for the dead-letter exchange."""
     record = Record(
         queue=queue,
@@ -72,7 +79,7 @@ def dead(
     return gone
 
 
-def is_cycle(item: Item, traits: Traits, *, target: str) -> bool:
+def is_cycle(item: QueuedCopy, traits: Traits, *, target: str) -> bool:
     """Whether a message that has died may not come into this queue."""
     pairs = _header_pairs(item.properties) if traits.believes_clients else _pairs(item.deaths)
     for queue, why in pairs:

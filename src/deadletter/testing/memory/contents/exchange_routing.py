@@ -37,7 +37,7 @@ class Bound:
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchange:
+class MemoryExchange:
     name: str
     kind: str
     durable: bool = True
@@ -52,7 +52,7 @@ Headers = Callable[[], Mapping[str, Value]]
 
 
 def route(
-    exchanges: Mapping[str, Exchange],
+    exchanges: Mapping[str, MemoryExchange],
     queues: Iterable[str],
     *,
     exchange: str,

@@ -37,7 +37,7 @@ class Record:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Item:
+class QueuedCopy:
     """One copy of a message, in one queue."""
 
     properties: bytes
@@ -59,9 +59,9 @@ class Item:
     acquired_count: int = 0
     unacked: bool = False
 
-    def copy(self) -> Item:
+    def copy(self) -> QueuedCopy:
         """The same message for another queue."""
-        return Item(
+        return QueuedCopy(
             properties=self.properties,
             body=self.body,
             exchange=self.exchange,
@@ -71,7 +71,7 @@ class Item:
         )
 
 
-def presented(item: Item, traits: Traits, *, quorum: bool, by_get: bool) -> tuple[bytes, bool]:
+def presented(item: QueuedCopy, traits: Traits, *, quorum: bool, by_get: bool) -> tuple[bytes, bool]:
     """The properties as this delivery shows them, and whether it is marked redelivered."""
     added: dict[bytes, int] = {}
     redelivered = item.redelivered or (traits.delivered_survives_death and item.carried > 0)

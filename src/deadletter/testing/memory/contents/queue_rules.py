@@ -18,7 +18,7 @@ QUORUM: Final = "quorum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class QueueBehaviour:
     """How a queue behaves."""
 
     ttl_ms: int | None = None
@@ -44,7 +44,9 @@ class Rules:
         return 0
 
 
-def rules_of(arguments: Mapping[str, Value], policy: Mapping[str, Value], traits: Traits, kind: str) -> Rules:
+def rules_of(
+    arguments: Mapping[str, Value], policy: Mapping[str, Value], traits: Traits, kind: str
+) -> QueueBehaviour:
     """What arguments and policy make of a queue."""
 
     def text(name: str) -> str | None:
@@ -61,7 +63,7 @@ def rules_of(arguments: Mapping[str, Value], policy: Mapping[str, Value], traits
     overflow = (policy.get("overflow") if quorum else None) or text("overflow") or "drop-head"
     if quorum and overflow == "reject-publish-dlx":
         overflow = "drop-head"  # taken without a word, and not done
-    return Rules(
+    return QueueBehaviour(
         ttl_ms=lower("message-ttl"),
         expires_ms=lower("expires"),
         max_length=lower("max-length"),

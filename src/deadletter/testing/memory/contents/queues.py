@@ -20,9 +20,15 @@ from deadletter.core.letter import message
 from deadletter.core.letter.field_table import Value
 from deadletter.testing.memory.clock import Clock, Timer
 from deadletter.testing.memory.contents.death_records import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
-from deadletter.testing.memory.contents.items import Item, Place, octet_property, presented, short_property
-from deadletter.testing.memory.contents.queue_rules import QUORUM, Rules
-from deadletter.testing.memory.contents.subscribers import Subscriber, Subscribers
+from deadletter.testing.memory.contents.items import (
+    Place,
+    QueuedCopy,
+    octet_property,
+    presented,
+    short_property,
+)
+from deadletter.testing.memory.contents.queue_rules import QUORUM, QueueBehaviour
+from deadletter.testing.memory.contents.subscribers import QueueSubscribers, Subscriber
 from deadletter.testing.memory.contents.traits import Traits
 
 QUORUM_PREFETCH: Final = 2_000
@@ -41,7 +47,7 @@ class House(Protocol):
     clock: Clock
     traits: Traits
 
-    def bury(self, queue: MemoryQueue, item: Item, reason: str) -> None:
+    def bury(self, queue: MemoryQueue, item: QueuedCopy, reason: str) -> None:
         """A message died; it goes on its way when the queue is done."""
 
     def carry(self) -> None:
@@ -64,7 +70,7 @@ class MemoryQueue:
         owner: object | None,
         auto_delete: bool,
         arguments: Mapping[str, Value],
-        rules: Rules,
+        rules: QueueBehaviour,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -76,16 +82,16 @@ class MemoryQueue:
         self.rules = rules
         self.refusing = False
         """A test wants every publish refused."""
-        self.subscribers: Subscribers = Subscribers(
+        self.subscribers: QueueSubscribers = QueueSubscribers(
             single_active=arguments.get("x-single-active-consumer") is True,
             by_priority=not self.quorum or house.traits.active_by_priority,
             overtaking=self.quorum and house.traits.active_by_priority,
         )
         self.unacked: int = 0
         self._house = house
-        self._ready: list[tuple[Place, Item]] = []
+        self._ready: list[tuple[Place, QueuedCopy]] = []
         self._ready_bytes = 0
-        self._waiting: set[Item] = set()
+        self._waiting: set[QueuedCopy] = set()
         self._numbers = itertools.count()
         self._timer: Timer | None = None
         self._used_at = house.clock.time()
@@ -114,12 +120,12 @@ class MemoryQueue:
         """How many wait for their next try, by 4.3's delayed retries."""
         return len(self._waiting)
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[QueuedCopy]:
         """The ready messages, the head first."""
         return [item for _, item in sorted(self._ready, key=lambda entry: entry[0])]
 
     # -- in ----------------------------------------------------------------------------------------------
-    def publish(self, item: Item, publisher: object | None) -> bool:
+    def publish(self, item: QueuedCopy, publisher: object | None) -> bool:
         """Take a copy of a message; False when it is refused. None: a publisher nobody answers."""
         self.run()  # what should have expired by now makes room
         if self.refusing or self._is_full(publisher):
@@ -139,12 +145,12 @@ class MemoryQueue:
         self.run()
         return True
 
-    def _expiry(self, item: Item) -> float | None:
+    def _expiry(self, item: QueuedCopy) -> float | None:
         own = short_property(item.properties, message.EXPIRATION)
         ttls_ms = [ttl for ttl in (self.rules.ttl_ms, None if own is None else int(own)) if ttl is not None]
         return self._house.clock.time() + min(ttls_ms) / 1000 if ttls_ms else None
 
-    def _priority(self, item: Item) -> int:
+    def _priority(self, item: QueuedCopy) -> int:
         most = self.rules.max_priority
         return 0 if most is None else min(octet_property(item.properties, message.PRIORITY) or 0, most)
 
@@ -158,17 +164,17 @@ class MemoryQueue:
         # A quorum queue tells its publishers when to stop, and only those it knows.
         return publisher is not None and self._stopped.setdefault(publisher, self._over())
 
-    def _push(self, item: Item) -> None:
+    def _push(self, item: QueuedCopy) -> None:
         heapq.heappush(self._ready, (item.place, item))
         self._ready_bytes += len(item.body)
 
-    def _pop(self) -> Item:
+    def _pop(self) -> QueuedCopy:
         _, item = heapq.heappop(self._ready)
         self._ready_bytes -= len(item.body)
         return item
 
     # -- out ---------------------------------------------------------------------------------------------
-    def get(self) -> tuple[Item, bytes, bool] | None:
+    def get(self) -> tuple[QueuedCopy, bytes, bool] | None:
         """The head, its properties as shown, and whether it was delivered before."""
         self.run()
         if not self._ready:
@@ -180,7 +186,7 @@ class MemoryQueue:
         self.run()
         return item, properties, redelivered
 
-    def _hand(self, item: Item, subscriber: Subscriber) -> None:
+    def _hand(self, item: QueuedCopy, subscriber: Subscriber) -> None:
         self.subscribers.served(subscriber)
         self.unacked += 1
         item.unacked = True
@@ -188,16 +194,16 @@ class MemoryQueue:
         subscriber.hand(item, properties, redelivered=redelivered)
 
     # -- what becomes of what was handed out -------------------------------------------------------------
-    def acked(self, item: Item) -> None:
+    def acked(self, item: QueuedCopy) -> None:
         self._take_back(item)
 
-    def discarded(self, item: Item, how: Return) -> None:
+    def discarded(self, item: QueuedCopy, how: Return) -> None:
         """Given up: to the dead-letter exchange, if there is one."""
         self._take_back(item)
         self._remember(item, how, given_up=True)
         self._die(item, REJECTED)
 
-    def returned(self, item: Item, how: Return) -> None:
+    def returned(self, item: QueuedCopy, how: Return) -> None:
         """Given back. Call `run` when all of them are."""
         self._take_back(item)
         if self.gone:
@@ -226,25 +232,25 @@ class MemoryQueue:
         clock = self._house.clock
         clock.call_at(clock.time() + delay_ms / 1000, lambda: self._waited(item))
 
-    def _remember(self, item: Item, how: Return, *, given_up: bool) -> None:
+    def _remember(self, item: QueuedCopy, how: Return, *, given_up: bool) -> None:
         """Count what outlives a death: on 4.3 all but nacks, before only what quorum queues saw fail."""
         if self._house.traits.delivered_survives_death:
             item.carried += how != "nack"
         elif self.quorum:
             item.carried += given_up or how == "lost"
 
-    def _waited(self, item: Item) -> None:
+    def _waited(self, item: QueuedCopy) -> None:
         if item in self._waiting:
             self._waiting.remove(item)
             self._push(item)
             self.run()
 
-    def _take_back(self, item: Item) -> None:
+    def _take_back(self, item: QueuedCopy) -> None:
         if item.unacked:
             item.unacked = False
             self.unacked -= 1
 
-    def _die(self, item: Item, reason: str) -> None:
+    def _die(self, item: QueuedCopy, reason: str) -> None:
         if not self.gone and self.rules.dead_letter_exchange is not None:
             self._house.bury(self, item, reason)
 

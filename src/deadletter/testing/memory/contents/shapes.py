@@ -19,8 +19,14 @@ from deadletter.testing.memory.connections.declare_refusals import (
     precondition_failed,
 )
 from deadletter.testing.memory.contents.broker_policies import EXCHANGE, check_policy, policy_for
-from deadletter.testing.memory.contents.exchange_routing import MATCHES, PREDECLARED, TYPES, Bound, Exchange
-from deadletter.testing.memory.contents.queue_rules import Rules, rules_of
+from deadletter.testing.memory.contents.exchange_routing import (
+    MATCHES,
+    PREDECLARED,
+    TYPES,
+    Bound,
+    MemoryExchange,
+)
+from deadletter.testing.memory.contents.queue_rules import QueueBehaviour, rules_of
 from deadletter.testing.memory.contents.queues import House, MemoryQueue
 
 _RESERVED: Final = "amq."
@@ -33,8 +39,8 @@ class Shapes:
         self._house = house
         self._vhost = vhost
         self.queues: dict[str, MemoryQueue] = {}
-        self.exchanges: dict[str, Exchange] = {
-            name: Exchange(name=name, kind=kind) for name, kind in PREDECLARED.items()
+        self.exchanges: dict[str, MemoryExchange] = {
+            name: MemoryExchange(name=name, kind=kind) for name, kind in PREDECLARED.items()
         }
         self.policies: dict[str, BrokerPolicy] = {}
 
@@ -131,7 +137,7 @@ class Shapes:
         return queue.delete()
 
     # -- exchanges ---------------------------------------------------------------------------------------
-    def exchange(self, name: str) -> Exchange:
+    def exchange(self, name: str) -> MemoryExchange:
         found = self.exchanges.get(name)
         if found is None:
             raise self._not_found("exchange", name)
@@ -157,7 +163,7 @@ class Shapes:
             raise channel_closed(
                 403, f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'"
             )
-        exchange = Exchange(name=name, kind=kind, durable=durable, arguments=arguments)
+        exchange = MemoryExchange(name=name, kind=kind, durable=durable, arguments=arguments)
         self.exchanges[name] = exchange
         self._rule_exchange(exchange)
 
@@ -199,7 +205,7 @@ class Shapes:
         if bound not in found.bindings:
             found.bindings.append(bound)
 
-    def _check_topic(self, exchange: Exchange, key: str) -> None:
+    def _check_topic(self, exchange: MemoryExchange, key: str) -> None:
         most = self._house.traits.topic_wildcards_max
         count = key.split(".").count("#")
         if exchange.kind == "topic" and most is not None and count > most:
@@ -234,11 +240,11 @@ class Shapes:
         for exchange in self.exchanges.values():
             self._rule_exchange(exchange)
 
-    def _rules(self, name: str, kind: str, arguments: Mapping[str, Value]) -> Rules:
+    def _rules(self, name: str, kind: str, arguments: Mapping[str, Value]) -> QueueBehaviour:
         traits = self._house.traits
         return rules_of(arguments, policy_for(self.policies, name, kind, traits), traits, kind)
 
-    def _rule_exchange(self, exchange: Exchange) -> None:
+    def _rule_exchange(self, exchange: MemoryExchange) -> None:
         policy = policy_for(self.policies, exchange.name, EXCHANGE, self._house.traits)
         alternate = exchange.arguments.get("alternate-exchange", policy.get("alternate-exchange"))
         exchange.alternate = alternate if isinstance(alternate, str) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from deadletter.testing.memory.contents.items import Item
+from deadletter.testing.memory.contents.items import QueuedCopy
 
 
 class Subscriber(Protocol):
@@ -24,13 +24,13 @@ class Subscriber(Protocol):
     @property
     def has_room(self) -> bool: ...
 
-    def hand(self, item: Item, properties: bytes, *, redelivered: bool) -> None: ...
+    def hand(self, item: QueuedCopy, properties: bytes, *, redelivered: bool) -> None: ...
 
     def end(self) -> None:
         """The queue is gone."""
 
 
-class Subscribers:
+class QueueSubscribers:
     """Made with its queue."""
 
     def __init__(self, *, single_active: bool, by_priority: bool, overtaking: bool) -> None:
