@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from deadletter.config.settings import AlertSettings
+from deadletter.core.guards.gate import GateState
 from deadletter.core.letter.names import PARKED
 from deadletter.service.telling.alerting import AlertChange, Alerts, AlertSeverity, Notice, level
 from deadletter.service.telling.alerts import AlertBook
 from deadletter.service.telling.service_events import (
     GateChanged,
-    GateState,
     GrowthFound,
     LeaseChanged,
     QueueGone,

@@ -14,7 +14,7 @@ import pytest
 from deadletter.consumer.backoffs import exponential, fixed, linear, own
 from deadletter.consumer.handlers.decoding import decoder_for
 from deadletter.consumer.handlers.failure_details import MESSAGE_CHARS, STACK_CHARS, Teller, slimmer
-from deadletter.consumer.handlers.judging import Again, Aside, Away, judged
+from deadletter.consumer.handlers.handler_end import Again, Aside, Away, judged
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import (
     Discard,

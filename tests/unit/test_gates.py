@@ -10,19 +10,14 @@ import pytest
 from deadletter.config.settings import GuardSettings
 from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.guards.breaker import BreakerTerms
+from deadletter.core.guards.gate import GateState
 from deadletter.core.guards.health import OriginState
 from deadletter.service.guarding import gates as module
 from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.guarding.gates import BUDGET, FORGET_S, Gates
 from deadletter.service.protocols import DiedAgain
 from deadletter.service.telling.instance_news import NewsItem, What
-from deadletter.service.telling.service_events import (
-    BudgetSeen,
-    GateChanged,
-    GateState,
-    GrowthFound,
-    ServiceEvent,
-)
+from deadletter.service.telling.service_events import BudgetSeen, GateChanged, GrowthFound, ServiceEvent
 
 CLOSED: Final = OriginState(exists=True, consumers=0, ready=0)
 OPEN: Final = OriginState(exists=True, consumers=1, ready=0)

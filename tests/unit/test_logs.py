@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
+from deadletter.core.guards.gate import GateState
 from deadletter.service.telling import logs as module
 from deadletter.service.telling.log_lines import Lines, safe
 from deadletter.service.telling.logs import Format, Level, Logs, configure
@@ -24,15 +27,12 @@ from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
-    Fate,
     FindingGone,
     FindingNamed,
     GateChanged,
-    GateState,
     GrowthFound,
     HousekeepingDone,
     Hub,
-    Kind,
     Late,
     LeaseChanged,
     LifeChanged,
@@ -74,8 +74,10 @@ def texts(*events: ServiceEvent) -> str:
     return stream.getvalue()
 
 
-def fate(kind: Kind = Kind.DELAYED, *, source: str = "x.dlq", origin: str = "x", cause: str = "") -> Fate:
-    return Fate(kind=kind, source=source, origin=origin, policy="p", reason="rejected", cause=cause)
+def fate(
+    kind: Step = Step.DELAYED, *, source: str = "x.dlq", origin: str = "x", cause: str = ""
+) -> LetterFate:
+    return LetterFate(kind=kind, source=source, origin=origin, policy="p", reason="rejected", cause=cause)
 
 
 ONE_OF_EACH: list[tuple[ServiceEvent, str | None]] = [
@@ -98,7 +100,7 @@ ONE_OF_EACH: list[tuple[ServiceEvent, str | None]] = [
     (PoliciesChanged(count=1, where="file"), "info"),
     (LifeChanged(stage=Stage.READY), "info"),
     (Confirmed(fates={fate(): 3}), "info"),
-    (Confirmed(fates={fate(Kind.FAILED): 3}), "warning"),
+    (Confirmed(fates={fate(Step.FAILED): 3}), "warning"),
 ]
 
 
@@ -120,8 +122,8 @@ def test_a_line_says_when_who_and_where() -> None:
 def test_a_decision_tells_all_there_is_to_know() -> None:
     decided = Decided(
         letter_id="abc",
-        fate=Fate(
-            kind=Kind.DELAYED, source="x.dlq", origin="x", policy="p", reason="rejected", cause="c",
+        fate=LetterFate(
+            step=Step.DELAYED, source="x.dlq", origin="x", policy="p", reason="rejected", cause="c",
             delay_ms=0, attempt=0,
         ),
         why="1 of 3",
@@ -149,7 +151,7 @@ async def test_bunches_become_one_line_for_each_queue_and_outcome(monkeypatch: p
     with logs(stream) as made:
         for number in range(100):
             made.listener(
-                Confirmed(fates={fate(origin=f"o{number % 7}", cause="a"): 2, fate(Kind.PARKED): 1})
+                Confirmed(fates={fate(origin=f"o{number % 7}", cause="a"): 2, fate(Step.PARKED): 1})
             )
             made.listener(Confirmed(fates={fate(source="y.dlq", cause="b"): 1}))
         assert len(waits) == 1, "one timer for all of them"

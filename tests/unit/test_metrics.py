@@ -8,16 +8,16 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
+from deadletter.core.guards.gate import GateState
 from deadletter.service.telling import service_metrics as module
 from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
-    Fate,
     FindingNamed,
     GateChanged,
-    GateState,
     GrowthFound,
-    Kind,
     Late,
     LeaseChanged,
     LifeChanged,
@@ -57,13 +57,13 @@ def heard(*events: ServiceEvent) -> dict[tuple[str, tuple[str, ...]], float]:
     return told(metrics)
 
 
-def fate(kind: Kind = Kind.DELAYED, *, source: str = "x.dlq", delay_ms: int | None = None) -> Fate:
-    return Fate(kind=kind, source=source, origin="x", policy="p", reason="rejected", delay_ms=delay_ms)
+def fate(kind: Step = Step.DELAYED, *, source: str = "x.dlq", delay_ms: int | None = None) -> LetterFate:
+    return LetterFate(kind=kind, source=source, origin="x", policy="p", reason="rejected", delay_ms=delay_ms)
 
 
 def everything() -> list[ServiceEvent]:
     return [
-        Confirmed(fates={fate(delay_ms=5000): 3, fate(Kind.PARKED): 1}),
+        Confirmed(fates={fate(delay_ms=5000): 3, fate(Step.PARKED): 1}),
         Late(seconds=(0.004, 0.2)),
         QueueSeen(queue="x.dlq", watched=True, depth=7, consumers=2, growth_per_s=-1.5, oldest_s=12.0),
         QueueSeen(queue="deadletter.held.x", watched=False, depth=4, consumers=0),
@@ -141,7 +141,7 @@ def test_counters_beyond_the_bound_are_one_series_and_none_is_lost() -> None:
     metrics = Metrics()
     for number in range(LABEL_SETS + 50):
         metrics(Confirmed(fates={fate(source=f"{number}.dlq"): 2}))
-    metrics(Confirmed(fates={fate(Kind.PARKED, source="last.dlq"): 1, fate(source="0.dlq"): 1}))
+    metrics(Confirmed(fates={fate(Step.PARKED, source="last.dlq"): 1, fate(source="0.dlq"): 1}))
     found = told(metrics)
     letters = {labels: value for (name, labels), value in found.items() if name == "letters_total"}
     assert len(letters) == LABEL_SETS + 2
@@ -185,7 +185,7 @@ def test_prometheus_own_parsers_read_it_whatever_queues_are_called(accept: str) 
     metrics = Metrics()
     for event in everything():
         metrics(event)
-    metrics(Confirmed(fates={Fate(kind=Kind.LEFT, source=NASTY, origin="x" * 5000): 1}))
+    metrics(Confirmed(fates={LetterFate(step=Step.LEFT, source=NASTY, origin="x" * 5000): 1}))
     text, content_type = metrics.snapshot().render(accept)
     openmetrics = accept == OPENMETRICS
     assert content_type.startswith("application/openmetrics-text" if openmetrics else "text/plain")

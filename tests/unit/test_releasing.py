@@ -11,7 +11,9 @@ import pytest
 
 from deadletter.broker.return_exchanges import Home
 from deadletter.config.settings import GuardSettings
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.policy import Policies, Policy
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, PARKED, held_name
@@ -23,9 +25,9 @@ from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.move.verdict import Later, Leave, Send, Setback, Stamped, Verdict, Wrap
 from deadletter.service.guarding import release
 from deadletter.service.guarding.gates import Gates
-from deadletter.service.guarding.release import Releaser
+from deadletter.service.guarding.guarded_release import GuardedRelease
 from deadletter.service.intake.addressing import ServedLayout
-from deadletter.service.telling.service_events import Fate, Kind, ServiceEvent
+from deadletter.service.telling.service_events import ServiceEvent
 
 CARRIED: Final[dict[str, Value]] = {
     names.ID: "0123456789abcdef0123456789abcdef",
@@ -94,7 +96,7 @@ class Bench:
         self.ways = Ways("orders")
         self.told: list[str] = []
         source = held_name("orders") if waiting else DUE
-        self.releaser = Releaser(
+        self.releaser = GuardedRelease(
             source, shape, keeper=self.gates, ways=self.ways, waiting=waiting, on_gate=self.told.append
         )
 
@@ -118,23 +120,23 @@ def without(*missing: str) -> dict[str, Value]:
 def sent(verdict: Verdict) -> Send:
     if isinstance(verdict, Stamped):
         assert field_table.decode(verdict.entries).keys() == {names.RELEASED_AT}
-        assert fate_of(verdict.send).kind is Kind.RELEASED
+        assert fate_of(verdict.send).step is Step.RELEASED
         return verdict.send
     assert isinstance(verdict, Send)
     return verdict
 
 
-def parked(verdict: Verdict) -> tuple[Send, Fate]:
+def parked(verdict: Verdict) -> tuple[Send, LetterFate]:
     assert isinstance(verdict, Stamped)
     assert field_table.decode(verdict.entries).keys() == {names.PARKED_AT}
     fate = verdict.send.fate
-    assert isinstance(fate, Fate)
-    assert fate.kind is Kind.PARKED
+    assert isinstance(fate, LetterFate)
+    assert fate.step is Step.PARKED
     return verdict.send, fate
 
 
-def fate_of(verdict: Send) -> Fate:
-    assert isinstance(verdict.fate, Fate)
+def fate_of(verdict: Send) -> LetterFate:
+    assert isinstance(verdict.fate, LetterFate)
     return verdict.fate
 
 
@@ -148,8 +150,8 @@ def test_a_letter_goes_home_with_its_own_key_and_without_the_death_in_our_delay(
     assert (send.exchange, send.routing_key) == ("deadletter.return.orders", "order.new")
     assert (send.deaths, send.leg) == (Deaths.FORGET, Leg.HOME)
     fate = fate_of(send)
-    assert (fate.kind, fate.source, fate.origin, fate.policy, fate.attempt) == (
-        Kind.RELEASED,
+    assert (fate.step, fate.source, fate.origin, fate.policy, fate.attempt) == (
+        Step.RELEASED,
         DUE,
         "orders",
         "p",
@@ -178,7 +180,7 @@ def test_letters_of_one_kind_share_a_way_until_it_is_found_anew() -> None:
 async def test_a_way_that_is_not_known_is_looked_for_and_one_that_is_not_there_parks() -> None:
     bench = Bench()
     bench.ways.homes.clear()
-    assert fate_of(sent(await settled(bench.decide(due())))).kind is Kind.RELEASED
+    assert fate_of(sent(await settled(bench.decide(due())))).step is Step.RELEASED
     send, fate = parked(await settled(bench.decide(due({**CARRIED, names.ORIGIN_QUEUE: "gone"}))))
     assert (fate.cause, fate.origin, send.headers[names.CAUSE]) == (
         "origin-missing",
@@ -236,7 +238,7 @@ def test_a_stamp_that_is_none_is_passed_over(odd: Value) -> None:
     bench = Bench()
     bench.decide(due({**CARRIED, names.DUE_AT: odd}))
     assert all(isinstance(late_s, float) for late_s in bench.releaser.late_s)
-    assert fate_of(sent(bench.decide(due()))).kind is Kind.RELEASED
+    assert fate_of(sent(bench.decide(due()))).step is Step.RELEASED
 
 
 def test_held_letters_are_late_for_another_reason() -> None:
@@ -256,21 +258,21 @@ async def test_what_may_not_go_is_moved_to_the_queue_of_what_keeps_it() -> None:
     assert (send.exchange, send.routing_key) == ("", held_name("orders"))
     assert (send.deaths, send.leg) == (Deaths.FORGET, Leg.WAIT)
     assert send.headers == {names.CAUSE: "consumers", names.WHY: "nobody consumes the origin"}
-    assert (fate_of(send).kind, fate_of(send).cause, fate_of(send).attempt) == (Kind.HELD, "orders", 2)
+    assert (fate_of(send).step, fate_of(send).cause, fate_of(send).attempt) == (Step.HELD, "orders", 2)
     assert bench.decide(due()) is send
     bench.gates.observe("orders", OPEN)
     bench.now_s += 3_600
-    assert fate_of(sent(bench.decide(due()))).kind is Kind.RELEASED
+    assert fate_of(sent(bench.decide(due()))).step is Step.RELEASED
 
 
 async def test_each_budget_has_a_queue_of_its_own() -> None:
     policies = Policies(rules=(Policy(name="p", budget_per_minute=1),))
     bench = Bench(policies=policies)
-    assert fate_of(sent(bench.decide(due()))).kind is Kind.RELEASED
+    assert fate_of(sent(bench.decide(due()))).step is Step.RELEASED
     held = sent(await settled(bench.decide(due())))
     assert held.routing_key == held_name("budget/p")
     other = bench.decide(due({**CARRIED, names.POLICY: "another"}))
-    assert fate_of(sent(other)).kind is Kind.RELEASED
+    assert fate_of(sent(other)).step is Step.RELEASED
 
 
 def test_a_held_letter_that_still_may_not_go_stays_where_it_is() -> None:
@@ -283,7 +285,7 @@ def test_a_held_letter_that_still_may_not_go_stays_where_it_is() -> None:
 def test_a_held_letter_goes_when_it_may() -> None:
     bench = Bench(waiting=True)
     send = sent(bench.decide(due()))
-    assert (send.exchange, fate_of(send).kind) == ("deadletter.return.orders", Kind.RELEASED)
+    assert (send.exchange, fate_of(send).step) == ("deadletter.return.orders", Step.RELEASED)
     assert not bench.told
 
 
@@ -311,7 +313,7 @@ async def test_a_letter_its_origin_refuses_is_held_and_so_are_those_after_it() -
     bench = Bench()
     first = sent(bench.decide(due()))
     held = sent(await settled(bench.releaser.again(due(), first, Setback.REFUSED, "refused")))
-    assert (held.routing_key, fate_of(held).kind) == (held_name("orders"), Kind.HELD)
+    assert (held.routing_key, fate_of(held).step) == (held_name("orders"), Step.HELD)
     assert bench.decide(due()) is held
 
 

@@ -18,10 +18,12 @@ from deadletter.core.deciding import decide as deciding
 from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed
 from deadletter.core.deciding.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
 from deadletter.core.deciding.decide import Answer, Circumstances, Discard, Park, Retry
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.letter_view import view_letter
 from deadletter.core.deciding.origin import Copied
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import PARKED, level_name
@@ -41,7 +43,7 @@ from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.conditions import Conditions, Question
 from deadletter.service.intake.sorting import Sorter, WatchedQueue
-from deadletter.service.telling.service_events import Decided, Fate, FindingNamed, Kind, ServiceEvent
+from deadletter.service.telling.service_events import Decided, FindingNamed, ServiceEvent
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NOW_MS: Final = int(NOW.timestamp() * 1000)
@@ -170,11 +172,11 @@ def stamped(verdict: Verdict) -> tuple[Send, dict[str, Value]]:
     return verdict.send, field_table.decode(verdict.entries)
 
 
-def fate_of(verdict: Verdict) -> Fate:
+def fate_of(verdict: Verdict) -> LetterFate:
     if isinstance(verdict, Stamped):
         verdict = verdict.send
     assert not isinstance(verdict, Later | Stamped)
-    assert isinstance(verdict.fate, Fate)
+    assert isinstance(verdict.fate, LetterFate)
     return verdict.fate
 
 
@@ -196,7 +198,7 @@ def test_a_retry_goes_into_the_level_of_its_delay_with_all_it_needs_to_come_back
     }
     assert stamp == {names.DUE_AT: NOW_MS + 1_000}
     fate = fate_of(send)
-    assert (fate.kind, fate.source, fate.origin, fate.policy) == (Kind.DELAYED, "orders.dlq", "orders", "p")
+    assert (fate.step, fate.source, fate.origin, fate.policy) == (Step.DELAYED, "orders.dlq", "orders", "p")
     assert (fate.reason, fate.cause, fate.delay_ms, fate.attempt) == ("rejected", "retries-left", 1_000, 1)
 
 
@@ -204,11 +206,11 @@ def test_each_attempt_takes_its_level_and_the_last_one_parks() -> None:
     desk = Desk(RETRIED)
     found = [fate_of(desk.decide(returned(attempt))) for attempt in range(5)]
     assert [(one.kind, one.delay_ms, one.attempt) for one in found] == [
-        (Kind.DELAYED, 1_000, 1),
-        (Kind.DELAYED, 5_000, 2),
-        (Kind.DELAYED, 5_000, 3),
-        (Kind.PARKED, None, 3),
-        (Kind.PARKED, None, 4),
+        (Step.DELAYED, 1_000, 1),
+        (Step.DELAYED, 5_000, 2),
+        (Step.DELAYED, 5_000, 3),
+        (Step.PARKED, None, 3),
+        (Step.PARKED, None, 4),
     ]
 
 
@@ -225,12 +227,12 @@ def test_what_a_policy_discards_is_dropped_and_what_it_leaves_stays() -> None:
     discard, leave = replace(RETRIED, then=Then.DISCARD), replace(RETRIED, then=Then.LEAVE)
     dropped = Desk(discard).decide(returned(3))
     assert isinstance(dropped, Drop)
-    assert fate_of(dropped).kind is Kind.DISCARDED
+    assert fate_of(dropped).step is Step.DISCARDED
     left = Desk(leave, continuous=False).decide(returned(3))
     assert isinstance(left, Leave)
-    assert fate_of(left).kind is Kind.LEFT
+    assert fate_of(left).step is Step.LEFT
     # a continuous watch would get it again at once
-    assert fate_of(Desk(leave).decide(returned(3))).kind is Kind.PARKED
+    assert fate_of(Desk(leave).decide(returned(3))).step is Step.PARKED
 
 
 def test_a_copied_letter_is_a_new_one_with_its_own_parent() -> None:
@@ -366,7 +368,7 @@ def told(verdict: Verdict) -> dict[str, Any]:
             for name in ("exchange", "routing_key", "deaths", "leg", "anew", "headers")
         }
     fate = fate_of(verdict)
-    return said | {name: getattr(fate, name) for name in Fate.__slots__}
+    return said | {name: getattr(fate, name) for name in LetterFate.__slots__}
 
 
 @given(
@@ -421,7 +423,7 @@ def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
             send, stamp = stamped(verdict)
             carried = send.headers
             return (
-                (fate.kind, fate.delay_ms) == (Kind.DELAYED, decision.delay_ms)
+                (fate.step, fate.delay_ms) == (Step.DELAYED, decision.delay_ms)
                 and send.routing_key == level_name(decision.delay_ms)
                 and stamp == {names.DUE_AT: NOW_MS + decision.delay_ms}
                 and carried[names.ORIGIN_QUEUE] == decision.origin.queue
@@ -431,11 +433,11 @@ def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
             )
         case Park():
             send, _ = stamped(verdict)
-            return fate.kind is Kind.PARKED and send.headers[names.WHY] == decision.why[:500]
+            return fate.step is Step.PARKED and send.headers[names.WHY] == decision.why[:500]
         case deciding.Leave():
-            return isinstance(verdict, Leave) and fate.kind is Kind.LEFT
+            return isinstance(verdict, Leave) and fate.step is Step.LEFT
         case Discard():
-            return isinstance(verdict, Drop) and fate.kind is Kind.DISCARDED
+            return isinstance(verdict, Drop) and fate.step is Step.DISCARDED
 
 
 TENANT: Final = replace(RETRIED, match=Match(headers=(HeaderMatch(header="tenant", value="gold-*"),)))
@@ -506,9 +508,9 @@ def test_the_error_of_one_letter_is_not_written_on_the_next() -> None:
 def test_when_the_shape_changes_what_was_remembered_is_forgotten() -> None:
     found = [NO_FANOUTS]
     desk = Desk(RETRIED, fanouts=lambda: found[0])
-    assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
+    assert fate_of(desk.decide(letter())).step is Step.DELAYED
     found[0] = fanouts("billing.dlq", "orders.dlq", watched="orders.dlq", owner="billing")
-    assert fate_of(desk.decide(letter())).kind is Kind.DELAYED
+    assert fate_of(desk.decide(letter())).step is Step.DELAYED
     desk.sorter.forget()
     send, _ = stamped(desk.decide(letter()))
     assert send.headers[names.HOME] == "1 orders.dlq"
@@ -563,7 +565,7 @@ def died_in_shop(attempt: int, mark: str | None = None, *, exchange: bytes = b"d
 def test_a_copy_by_a_fanout_is_parked_and_the_finding_named() -> None:
     desk = Desk(RETRIED, fanouts=elsewhere)
     send, _ = stamped(desk.decide(died_in_shop(0)))
-    assert fate_of(send).kind is Kind.PARKED
+    assert fate_of(send).step is Step.PARKED
     assert send.headers[names.CAUSE] == "copied-by-fanout"
     assert "'shop.dlq'" in str(send.headers[names.WHY])
     (found,) = [event for event in desk.events if isinstance(event, FindingNamed)]
@@ -574,7 +576,7 @@ def test_a_copy_by_a_fanout_is_parked_and_the_finding_named() -> None:
 def test_a_later_copy_with_the_mark_is_dropped_and_counted(attempt: int) -> None:
     verdict = Desk(RETRIED, fanouts=elsewhere).decide(died_in_shop(attempt, f"{attempt} shop.dlq"))
     assert isinstance(verdict, Drop)
-    assert fate_of(verdict).kind is Kind.DROPPED
+    assert fate_of(verdict).step is Step.DROPPED
     assert fate_of(verdict).cause == "copied-by-fanout"
 
 
@@ -627,7 +629,7 @@ def test_an_unreadable_letter_is_wrapped_and_parked(raw: bytes, shape: ServedLay
     assert (wrapped.exchange, wrapped.routing_key) == place
     assert wrapped.cause == "unreadable"
     assert wrapped.at_ms == NOW_MS
-    assert fate_of(wrapped).kind is Kind.PARKED
+    assert fate_of(wrapped).step is Step.PARKED
 
 
 def test_a_decision_that_fails_parks_the_letter_with_the_reason() -> None:
@@ -635,7 +637,7 @@ def test_a_decision_that_fails_parks_the_letter_with_the_reason() -> None:
         raise ZeroDivisionError("the dice are gone")
 
     send, stamp = stamped(Desk(RETRIED, dice=broken).decide(letter()))
-    assert fate_of(send).kind is Kind.PARKED
+    assert fate_of(send).step is Step.PARKED
     assert send.headers[names.CAUSE] == "decision-failed"
     assert "ZeroDivisionError: the dice are gone" in str(send.headers[names.WHY])
     assert stamp == {names.PARKED_AT: NOW_MS}
@@ -644,7 +646,7 @@ def test_a_decision_that_fails_parks_the_letter_with_the_reason() -> None:
 def test_a_letter_without_a_death_is_parked_because_nobody_knows_its_origin() -> None:
     send, _ = stamped(Desk(RETRIED).decide(raw_letter(encode(View(headers={"a": 1})))))
     assert send.headers[names.CAUSE] == "origin-unknown"
-    assert fate_of(send).kind is Kind.PARKED
+    assert fate_of(send).step is Step.PARKED
 
 
 class Ground:
@@ -687,15 +689,15 @@ async def test_an_origin_that_does_not_lead_here_is_parked_after_a_look_of_its_o
 async def test_a_look_that_shows_the_way_is_enough() -> None:
     shape = Ground(DEAD_ENDS, LEADING)
     desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
-    assert fate_of(await settled(desk.decide(letter(SOUND)))).kind is Kind.DELAYED
-    assert fate_of(desk.decide(letter(SOUND))).kind is Kind.DELAYED
+    assert fate_of(await settled(desk.decide(letter(SOUND)))).step is Step.DELAYED
+    assert fate_of(desk.decide(letter(SOUND))).step is Step.DELAYED
     assert shape.looks == 1
 
 
 async def test_letters_that_came_by_another_exchange_are_not_taken_for_each_other() -> None:
     shape = Ground(LEADING)
     desk = Desk(RETRIED, place=shape.place, look_afresh=shape.look_afresh)
-    assert fate_of(desk.decide(letter(SOUND))).kind is Kind.DELAYED
+    assert fate_of(desk.decide(letter(SOUND))).step is Step.DELAYED
     found = letter(SOUND)
     found.came_by = ExchangeKey(b"dlx", b"orders.dlq")
     assert fate_of(await settled(desk.decide(found))).cause == "origin-unproven"
@@ -726,10 +728,10 @@ async def test_a_body_condition_is_asked_for_each_letter() -> None:
         assert all(isinstance(verdict, Later) for verdict in verdicts)
         found = [fate_of(await settled(verdict)) for verdict in verdicts]
     assert [(one.policy, one.kind) for one in found] == [
-        ("default", Kind.PARKED),
-        ("big", Kind.DELAYED),
-        ("default", Kind.PARKED),
-        ("big", Kind.DELAYED),
+        ("default", Step.PARKED),
+        ("big", Step.DELAYED),
+        ("default", Step.PARKED),
+        ("big", Step.DELAYED),
     ]
 
 
@@ -776,7 +778,7 @@ def test_a_sweep_sends_straight_home_with_the_deaths_set_aside() -> None:
     assert (send.exchange, send.routing_key) == ("deadletter.return.orders", "order.new")
     assert (send.deaths, send.leg) == (Deaths.SET_ASIDE, Leg.HOME)
     assert send.headers[names.ATTEMPT] == 1
-    assert (fate_of(send).kind, fate_of(send).reason) == (Kind.RELEASED, "rejected")
+    assert (fate_of(send).step, fate_of(send).reason) == (Step.RELEASED, "rejected")
 
 
 def test_a_sweep_leaves_what_a_gate_keeps() -> None:
@@ -785,17 +787,17 @@ def test_a_sweep_leaves_what_a_gate_keeps() -> None:
     left = desk.decide(letter())
     assert isinstance(left, Leave)
     fate = fate_of(left)
-    assert (fate.kind, fate.origin, fate.cause, fate.reason) == (Kind.LEFT, "orders", "orders", "rejected")
+    assert (fate.step, fate.origin, fate.cause, fate.reason) == (Step.LEFT, "orders", "orders", "rejected")
 
 
 async def test_a_sweep_looks_for_a_way_it_does_not_know_and_parks_where_there_is_none() -> None:
     desk = Desk(RETRIED, shape=ServedLayout.SWEEP, continuous=False)
     desk.ways.hidden.add("orders")
-    assert fate_of(await settled(desk.decide(letter()))).kind is Kind.RELEASED
+    assert fate_of(await settled(desk.decide(letter()))).step is Step.RELEASED
     assert desk.ways.asked == [("orders", False)]
     desk.ways.homes.clear()
     parked = await settled(desk.decide(letter()))
-    assert (fate_of(parked).kind, fate_of(parked).cause) == (Kind.PARKED, "origin-missing")
+    assert (fate_of(parked).step, fate_of(parked).cause) == (Step.PARKED, "origin-missing")
 
 
 async def test_a_swept_letter_that_is_returned_is_bound_once_more_and_then_parked() -> None:
@@ -813,7 +815,7 @@ def test_a_swept_letter_that_its_origin_refuses_is_left() -> None:
     first, _ = stamped(desk.decide(letter()))
     left = desk.sorter.again(letter(), first, Setback.REFUSED, "refused")
     assert isinstance(left, Leave)
-    assert (fate_of(left).kind, fate_of(left).cause) == (Kind.LEFT, "full")
+    assert (fate_of(left).step, fate_of(left).cause) == (Step.LEFT, "full")
     assert isinstance(desk.decide(letter()), Leave)  # and so is the next: the origin is full
 
 
@@ -864,9 +866,9 @@ def test_each_decision_is_told_when_somebody_asked_for_it() -> None:
     desk.decide(returned(1, traceparent=trace))
     desk.decide(returned(3))
     found = [event for event in desk.events if isinstance(event, Decided)]
-    assert [(one.letter_id, one.fate.kind, one.traceparent) for one in found] == [
-        (ID, Kind.DELAYED, trace),
-        (ID, Kind.PARKED, None),
+    assert [(one.letter_id, one.fate.step, one.traceparent) for one in found] == [
+        (ID, Step.DELAYED, trace),
+        (ID, Step.PARKED, None),
     ]
     assert found[1].why == "all 3 retries are used up"
 

@@ -11,18 +11,20 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.errors import UsageError
 from deadletter.service.telling import tracing
-from deadletter.service.telling.service_events import Confirmed, Decided, Fate, Kind, QueueGone
+from deadletter.service.telling.service_events import Confirmed, Decided, QueueGone
 from deadletter.service.telling.tracing import TraceListener, asked_for
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-FATE = Fate(
-    kind=Kind.DELAYED, source="x.dlq", origin="x", policy="p", reason="rejected", delay_ms=5000, attempt=2
+FATE = LetterFate(
+    step=Step.DELAYED, source="x.dlq", origin="x", policy="p", reason="rejected", delay_ms=5000, attempt=2
 )
 
 
-def span_of(traceparent: str | None, fate: Fate = FATE) -> ReadableSpan:
+def span_of(traceparent: str | None, fate: LetterFate = FATE) -> ReadableSpan:
     kept = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(kept))
@@ -71,7 +73,7 @@ def test_a_traceparent_that_is_none_is_no_link(broken: str) -> None:
 
 
 def test_a_fate_without_numbers_has_none() -> None:
-    attributes = span_of(None, Fate(kind=Kind.PARKED, source="x.dlq")).attributes or {}
+    attributes = span_of(None, LetterFate(step=Step.PARKED, source="x.dlq")).attributes or {}
     assert "deadletter.attempt" not in attributes
     assert "deadletter.delay_ms" not in attributes
 

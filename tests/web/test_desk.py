@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.web.conftest import Desk, Opened
 
 from deadletter.amqp.address import parse_addresses
+from deadletter.core.guards.gate import GateState
 from deadletter.desk.view import SweepAnswer, SweepState
 from deadletter.errors import Unreachable
 from deadletter.service.telling.service_events import (
@@ -15,7 +16,6 @@ from deadletter.service.telling.service_events import (
     FindingGone,
     FindingNamed,
     GateChanged,
-    GateState,
     GrowthFound,
     LeaseChanged,
     LifeChanged,

@@ -15,6 +15,7 @@ from deadletter.consumer.handlers.failure_details import slimmer
 from deadletter.core.letter.envelope import EnvelopeRoute, ExchangeKey
 from deadletter.core.letter.key_bytes import as_bytes
 from deadletter.core.letter.message import RawMessage
+from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.wrapping import wrap
 from deadletter.errors import MoveFailed
 from deadletter.move.verdict import Send
@@ -48,7 +49,7 @@ def pack(parcel: Parcel, *, run: str, number: int, user: str, frame_max_bytes: i
         source=parcel.letter.source,
         came_by=parcel.letter.came_by,
         move=f"{run}-{number}",
-        cause="unreadable",
+        cause=Cause.UNREADABLE,
         why=f"its headers do not fit into a frame of {frame_max_bytes} bytes; it failed with: {parcel.why}",
         at_ms=now_ms,
     )

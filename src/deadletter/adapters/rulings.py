@@ -17,9 +17,11 @@ from typing import Final, TypeAlias, assert_never
 from deadletter.adapters.terms import AdapterTerms
 from deadletter.consumer.events import Fate, Handled
 from deadletter.consumer.handlers.failure_details import type_of
-from deadletter.consumer.handlers.judging import Again, Aside, Away, Done, Known, judged, told
+from deadletter.consumer.handlers.handler_end import decided
 from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past, Reject, RouteOut
+from deadletter.core.deciding.decision import Discard, Leave, Park, Retry
 from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.parking import Cause
 from deadletter.move.verdict import Send
 
 
@@ -40,7 +42,6 @@ class Finish:
 
 AdapterStep: TypeAlias = Parcel | Reject | Finish
 FINISH: Final = Finish()
-DIED_OF_IT: Final = "killed-its-consumer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +57,8 @@ class AdapterJudge:
 
     def __init__(self, terms: AdapterTerms, *, dice: Callable[[], float] = random.random) -> None:
         self._terms = terms
-        self._paths = LayoutRoutes(terms.way, terms.queue, policy="adapter")
-        self.circling: bool = self._paths.circling
+        self._routes = LayoutRoutes(terms.way, terms.queue, policy="adapter")
+        self.circling: bool = self._routes.circling
         self._dice = dice
         self._levels_ms = sorted({ms for one in terms.rules.schedules for ms in one.levels_ms})
 
@@ -68,58 +69,54 @@ class AdapterJudge:
         if letter.delivery_count < self._terms.deliveries_max:
             return None
         why = f"delivered {letter.delivery_count} times, and its consumer never came to an end with it"
-        outcome = Aside(error=RuntimeError(why), why=why, cause=DIED_OF_IT)
-        return self._aside(letter, self._paths.past(letter), outcome, now_ms)
+        past = self._routes.past(letter)
+        return self._aside(letter, past, RuntimeError(why), Cause.KILLED_ITS_CONSUMER, why, now_ms)
 
     def after(self, letter: Letter, error: BaseException, now_ms: int) -> Ruling:
         """What the end of a handler means."""
-        past = self._paths.past(letter)
-        outcome = judged(self._terms.rules, error)
-        match outcome:
-            case Again():
-                return self._again(letter, past, outcome, now_ms)
-            case Aside():
-                return self._aside(letter, past, outcome, now_ms)
-            case Away():
-                fact = self._fact(Fate.DISCARDED, letter, past, error, why=outcome.why, cause="discard")
+        past, policy = self._routes.past(letter), self._routes.policy
+        decision = decided(self._terms.rules, error, attempt=past.attempt, dice=self._dice(), policy=policy)
+        match decision:
+            case Retry():
+                return self._again(letter, past, decision, error, now_ms)
+            case Park(cause=cause, why=why):
+                return self._aside(letter, past, error, cause, why, now_ms)
+            case Discard(cause=cause, why=why):
+                fact = self._fact(Fate.DISCARDED, letter, past, error, why=why, cause=cause)
                 return Ruling(step=FINISH, fact=fact)
-            case Done() | Known():
-                return Ruling(step=FINISH, fact=self._fact(Fate.DONE, letter, past, error, why="", cause=""))
+            case Leave():
+                raise AssertionError("the rules of a queue leave nothing where it was")
             case _:
-                assert_never(outcome)
+                assert_never(decision)
 
-    def _again(self, letter: Letter, past: Past, outcome: Again, now_ms: int) -> Ruling:
-        error, retries = outcome.error, outcome.schedule.retries
-        if past.attempt >= retries:
-            why = f"all {retries} retries are used up; the last failed with {told(error)}"
-            return self._aside(letter, past, Aside(error=error, why=why, cause="retries-exhausted"), now_ms)
-        asked_ms, schedule = self._asked_ms(past, outcome), self._terms.rules.schedule
+    def _again(self, letter: Letter, past: Past, retry: Retry, error: BaseException, now_ms: int) -> Ruling:
+        asked_ms, schedule = self._asked_ms(past, retry), self._terms.rules.schedule
         details = self._terms.teller.headers(error, at_ms=now_ms, first_at_ms=past.first_failed_at_ms)
-        route = self._paths.again(past, schedule, asked_ms, details)
-        refuge = self._paths.aside(past, {}, cause="unreadable", why="")
+        route = self._routes.again(past, schedule, asked_ms, details)
+        refuge = self._routes.aside(past, {}, cause=Cause.UNREADABLE, why="", at_ms=now_ms)
         fact = self._fact(
             Fate.RETRIED,
             letter,
             past,
             error,
-            why=told(error),
-            cause="retries-left",
-            delay_ms=self._paths.delay_ms(past, schedule, asked_ms),
+            why=retry.why,
+            cause=retry.cause,
+            delay_ms=self._routes.delay_ms(past, schedule, asked_ms),
         )
-        return Ruling(step=_step(letter, route, refuge, told(error)), fact=fact)
+        return Ruling(step=_step(letter, route, refuge, retry.why), fact=fact)
 
-    def _asked_ms(self, past: Past, outcome: Again) -> int:
+    def _asked_ms(self, past: Past, retry: Retry) -> int:
         """One that was declared."""
         if self._terms.way is not ConsumerLayout.RETURN:
             rung = self._terms.rules.schedule.choices_ms(past.attempt)
             return rung[len(rung) // 2] if rung else 1
-        asked_ms = outcome.delay_ms or outcome.schedule.delay_ms(past.attempt, self._dice()) or 1
-        return next((ms for ms in self._levels_ms if ms >= asked_ms), self._levels_ms[-1])
+        return next((ms for ms in self._levels_ms if ms >= retry.delay_ms), self._levels_ms[-1])
 
-    def _aside(self, letter: Letter, past: Past, outcome: Aside, now_ms: int) -> Ruling:
-        error, why, cause = outcome.error, outcome.why, outcome.cause
+    def _aside(
+        self, letter: Letter, past: Past, error: BaseException, cause: Cause, why: str, now_ms: int
+    ) -> Ruling:
         details = self._terms.teller.headers(error, at_ms=now_ms, first_at_ms=past.first_failed_at_ms)
-        route = self._paths.aside(past, details, cause=cause, why=why)
+        route = self._routes.aside(past, details, cause=cause, why=why, at_ms=now_ms)
         fact = self._fact(Fate.PARKED, letter, past, error, why=why, cause=cause)
         return Ruling(step=_step(letter, route, route, why), fact=fact)
 

@@ -19,7 +19,7 @@ from deadletter.broker.session import Link, Persistence, Waiting, supervise
 from deadletter.broker.session import SessionEvent as SessionEvent
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
 from deadletter.consumer.handlers.failure_details import Teller
-from deadletter.consumer.handlers.judging import told
+from deadletter.consumer.handlers.handler_end import told
 from deadletter.consumer.queues.declared_layouts import DeclaredLayouts, Laid
 from deadletter.consumer.queues.due_release import Releasing
 from deadletter.consumer.queues.extra_rungs import declare_rung, is_extra_rung
@@ -186,12 +186,12 @@ class Serving:
         watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
         if self._memory is None:  # in an application's tests nobody deletes anything behind its back
             watching.append(asyncio.ensure_future(ground.keep(self._desks, self._emit)))
-            if any(one.paths.way is ConsumerLayout.RETURN for one in laid):
+            if any(one.paths.layout is ConsumerLayout.RETURN for one in laid):
                 watching.append(asyncio.ensure_future(ground.tidy()))
         self._emit(
             Ready(
                 queues=tuple(desk.plan.queue for desk in self._desks),
-                layouts=tuple(one.paths.way.value for one in laid),
+                layouts=tuple(one.paths.layout.value for one in laid),
                 notes=tuple(note for one in laid for note in one.notes),
             )
         )
@@ -215,7 +215,7 @@ class Serving:
     def _releasing(self, link: Link, ground: DeclaredLayouts, laid: list[Laid]) -> list[asyncio.Task[None]]:
         """In the layout `return` somebody takes what is due home: whoever consumes such a queue."""
         for desk, one in zip(self._desks, laid, strict=True):
-            if one.paths.way is ConsumerLayout.RETURN:
+            if one.paths.layout is ConsumerLayout.RETURN:
 
                 async def mend(target: str, desk: QueueOptions = desk) -> None:
                     await ground.mend(desk, target)

@@ -9,6 +9,7 @@ from typing import Final, TypeVar, assert_never
 
 from deadletter import __version__
 from deadletter.config.settings import Watch
+from deadletter.core.guards.gate import GateState
 from deadletter.core.layouts.naming import HELD, held_name
 from deadletter.core.text.glob import glob
 from deadletter.desk.view import (
@@ -30,7 +31,6 @@ from deadletter.service.telling.service_events import (
     FindingGone,
     FindingNamed,
     GateChanged,
-    GateState,
     GrowthFound,
     HousekeepingDone,
     Late,

@@ -21,12 +21,12 @@ from deadletter.amqp.connection import Connection
 from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, delivery_count, move_number
 from deadletter.core.letter.look_cost import Deliveries
+from deadletter.core.letter.parking import Cause, parked_headers
 from deadletter.errors import ChannelClosed, MessageError
 from deadletter.move.intake import Intake
 from deadletter.move.outlet import Cargo, Outlet, id_of
 from deadletter.move.verdict import MoveFailure, Send, Setback, Wrap
 
-CAUSE: Final = "no-deliveries-left"
 _RENEWAL: Final = "renewal"
 _SHELTER: Final = "shelter"
 
@@ -168,12 +168,14 @@ class Rescue:
         send = Send(
             routing_key=names.PARKED,
             deaths=Deaths.KEEP,
-            headers={names.CAUSE: CAUSE, names.WHY: why, names.PARKED_AT: at_ms},
+            headers=parked_headers(Cause.NO_DELIVERIES_LEFT, why, at_ms),
             fate=_SHELTER,
         )
         came_by = ExchangeKey(delivery.exchange, delivery.routing_key)
         if outlet.send(intake, delivery, send, came_by) is not None:
-            wrap = Wrap(routing_key=names.PARKED, cause=CAUSE, why=why, at_ms=at_ms, fate=_SHELTER)
+            wrap = Wrap(
+                routing_key=names.PARKED, cause=Cause.NO_DELIVERIES_LEFT, why=why, at_ms=at_ms, fate=_SHELTER
+            )
             outlet.send_wrapped(intake, delivery, wrap, tries=0)
         self._flying.add(key)
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from deadletter.core.letter.envelope import Deaths, Leg
 from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.parking import Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class Send:
     """A new letter: the id and the deaths it carries are another's, whose headers an application copied."""
     circling: bool = False
     """The broker sends it round by itself: its id is the one it had before it died."""
+    retried: bool = False
+    """It was sent once already and found no queue there."""
     unwrap: bool = False
     """A letter that was wrapped because it could not travel goes as it was before, or stays."""
     fate: object = None
@@ -55,7 +58,7 @@ class Wrap:
 
     routing_key: str
     exchange: str = ""
-    cause: str
+    cause: Cause
     why: str
     at_ms: int
     fate: object = None

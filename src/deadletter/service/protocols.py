@@ -1,10 +1,8 @@
-"""What intake and release need of the guards and of the ways back, and no more."""
+"""What intake needs of the guards, and no more."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
-
-from deadletter.broker.return_exchanges import Home
 
 
 class DiedAgain(NamedTuple):
@@ -32,18 +30,3 @@ class Keeper(Protocol):
 
     def refused(self, origin: str) -> None:
         """The origin did not take a letter."""
-
-
-class ReturnWays(Protocol):
-    """The ways back, as intake needs them."""
-
-    def known(self, origin: str) -> Home | None: ...
-
-    async def find(self, origin: str, *, again: bool = False) -> Home | None:
-        """None: the origin is not there."""
-
-    async def repair(self) -> None:
-        """Declare anew what is ours."""
-
-    def forget(self) -> None:
-        """What is remembered no longer holds."""

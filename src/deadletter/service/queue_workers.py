@@ -29,8 +29,8 @@ from deadletter.move.asked_limits import LimitSource
 from deadletter.move.courier import Judging, Leave, Letter, Send, Verdict
 from deadletter.move.verdict import Setback, Wrap
 from deadletter.service.guarding.gates import Gates
+from deadletter.service.guarding.guarded_release import GuardedRelease
 from deadletter.service.guarding.held_letters import Holding
-from deadletter.service.guarding.release import Releaser
 from deadletter.service.intake import copying
 from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
@@ -82,7 +82,7 @@ class QueueWorkers:
         self._descent = Descent(Topology())
         self._lines: dict[str, QueueLoop] = {}
         self._sorters: dict[str, Sorter] = {}
-        self._releasers: dict[str, Releaser] = {}
+        self._releasers: dict[str, GuardedRelease] = {}
         self._safety = SAFE
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._ending: dict[str, asyncio.Task[Any]] = {}
@@ -179,10 +179,10 @@ class QueueWorkers:
             *((levels.due_queue_name(n + 1), ServedLayout.LEVELS) for n in range(len(numbered))),
         ]
 
-    def _releaser(self, queue: str, shape: ServedLayout) -> Releaser:
+    def _releaser(self, queue: str, shape: ServedLayout) -> GuardedRelease:
         if queue not in self._releasers:
             proof = self if shape is ServedLayout.LEVELS else None
-            releaser = Releaser(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
+            releaser = GuardedRelease(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
             self._releasers[queue] = releaser
             self._books.follow(releaser.late_s)
         return self._releasers[queue]

@@ -22,6 +22,8 @@ from deadletter.broker.lease import Lease
 from deadletter.broker.session import Link
 from deadletter.config.settings import Mode, Watch
 from deadletter.core.deciding.backoff import compile_schedule
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.flow import Flow
 from deadletter.errors import ConnectionLost, DeadletterError
 from deadletter.move.asked_limits import LimitSource, by_default
@@ -29,9 +31,7 @@ from deadletter.move.courier import Bounds, Courier, Judging, MoveTally, Terms
 from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.guarding.kept import Kept, Shut, Soon, Take, in_words, next_step
 from deadletter.service.telling.service_events import (
-    Fate,
     KeptBy,
-    Kind,
     LeaseChanged,
     Recovered,
     ServiceEvent,
@@ -317,7 +317,7 @@ class Sweeper:
 
         def on_fate(fate: object) -> None:
             judging.on_fate(fate)
-            if isinstance(fate, Fate) and fate.kind is Kind.LEFT and fate.gate:
+            if isinstance(fate, LetterFate) and fate.step is Step.LEFT and fate.gate:
                 by[fate.gate] += 1
 
         self._courier = Courier(

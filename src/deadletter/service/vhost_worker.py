@@ -22,7 +22,9 @@ from deadletter.broker.management import Management, management
 from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
 from deadletter.config.settings import Settings
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.policy import Policies
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
 from deadletter.core.layouts.service import serving
@@ -52,7 +54,7 @@ from deadletter.service.sweeps import Swept
 from deadletter.service.task_set import TaskSet
 from deadletter.service.telling.fate_counter import FateCounter
 from deadletter.service.telling.instance_news import InstanceNews
-from deadletter.service.telling.service_events import Fate, Kind, Recovered, ServiceEvent, Trouble
+from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 NEED: Final = (
     "the service learns there which queues exist, and sets the policy that keeps letters safe: "
@@ -330,13 +332,13 @@ class VhostWorker:
         return look_cost.UNLIMITED if limit is None else look_cost.deliveries_of(version, limit)
 
     # -- what happened -----------------------------------------------------------------------------------
-    def _on_confirmed(self, fates: Mapping[Fate, int]) -> None:
+    def _on_confirmed(self, fates: Mapping[LetterFate, int]) -> None:
         held: set[str] = set()
         for fate in fates:
-            if fate.kind is Kind.RELEASED:
+            if fate.step is Step.RELEASED:
                 self.gates.accepted(fate.origin)
-            elif fate.kind is Kind.HELD:
-                held.add(fate.cause)
+            elif fate.step is Step.HELD:
+                held.add(fate.gate)
         if held and self.ready.is_set():
             # The broker's figures are five seconds old, and by then a breaker's probe may be overdue.
             for gate in held:

@@ -91,7 +91,7 @@ async def show(console: Console, broker: PrivateBroker, *, orders: int) -> bool:
         def listen(event: ServiceEvent) -> None:
             if isinstance(event, Confirmed):
                 for fate, letters in event.fates.items():
-                    fates[fate.kind.value] += letters
+                    fates[fate.step.value] += letters
             elif isinstance(event, LifeChanged) and event.stage is Stage.READY:
                 ready.set()
 

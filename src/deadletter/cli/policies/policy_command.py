@@ -25,7 +25,8 @@ from deadletter.cli.terminal.output import result
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.deciding.deaths import OriginBy
-from deadletter.core.deciding.decide import Answer, Circumstances, Decision, Retry, questions
+from deadletter.core.deciding.decide import Answer, Circumstances, questions
+from deadletter.core.deciding.decision import Decision, Retry
 from deadletter.core.deciding.event_config import TABLE, from_table
 from deadletter.core.deciding.explain import ExplainedStep, Explanation, explain
 from deadletter.core.deciding.letter_view import LetterView, view_letter

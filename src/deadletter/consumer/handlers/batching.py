@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from deadletter.consumer.handlers.handler_end import ALREADY_DONE, Done, Failed, HandlerEnd
 from deadletter.consumer.handlers.handling import Handling
-from deadletter.consumer.handlers.judging import KNOWN, Done, Outcome, judged
 from deadletter.consumer.handlers.once import is_done
 from deadletter.consumer.handlers.signature import Signature, batch_signature_of
 from deadletter.consumer.message import Message
@@ -25,9 +25,9 @@ class BatchHandler(Handling):
     def _read(self, function: Callable[..., Any]) -> Signature:
         return batch_signature_of(function)
 
-    async def __call__(self, messages: Sequence[Message]) -> list[Outcome]:
+    async def __call__(self, messages: Sequence[Message]) -> list[HandlerEnd]:
         """Handle them, and say what became of each."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, HandlerEnd] = {}
         first: dict[str, int] = {}
         twins: dict[int, int] = {}
         bodies: dict[int, Any] = {}
@@ -40,18 +40,18 @@ class BatchHandler(Handling):
                 elif self._once is None or key is None or await self._once.begin(message, key):
                     bodies[place] = body
                 else:
-                    outcomes[place] = KNOWN
+                    outcomes[place] = ALREADY_DONE
             except BaseException as error:  # noqa: BLE001 -- its body, its key, or the store: the others go on
-                outcomes[place] = judged(self.rules, self._raised(error))
+                outcomes[place] = Failed(error=self._raised(error))
         places = list(bodies)
         if places:
             ends = await self._run([messages[place] for place in places], list(bodies.values()))
             outcomes.update(zip(places, ends, strict=True))
         for place, twin in twins.items():  # a copy in the same batch ends as its twin did
-            outcomes[place] = KNOWN if isinstance(outcomes[twin], Done) else outcomes[twin]
+            outcomes[place] = ALREADY_DONE if isinstance(outcomes[twin], Done) else outcomes[twin]
         return [outcomes[place] for place in range(len(messages))]
 
-    async def _run(self, messages: list[Message], bodies: list[Any]) -> list[Outcome]:
+    async def _run(self, messages: list[Message], bodies: list[Any]) -> list[HandlerEnd]:
         failed: dict[int, BaseException] = {}
         try:
             if self._call.abandoned:
@@ -72,7 +72,7 @@ class BatchHandler(Handling):
         wrong.__cause__ = error
         return dict.fromkeys(range(size), wrong)
 
-    async def _end(self, message: Message, error: BaseException | None) -> Outcome:
+    async def _end(self, message: Message, error: BaseException | None) -> HandlerEnd:
         message.close()
         if self._once is not None and (key := self._once.key_of(message)) is not None:
             await self._once.end(message, key, done=is_done(message, raised=error is not None))

@@ -2,7 +2,7 @@
 
 Async functions are awaited, plain ones run in a thread, and what they return is awaited if it can be. To
 return is success; whatever is raised, an `Exception` or not, is classified by the queue's rules. What comes
-out is one of `Done | Known | Again | Aside | Away`, and nothing a handler raises gets past here but the
+out is one of `Done | AlreadyDone | Failed`, and nothing a handler raises gets past here but the
 cancellation of its own task, of which only whoever made that task knows who asked for it.
 
 A handler that raises SystemExit or KeyboardInterrupt means the process: its message has failed, as with any
@@ -20,26 +20,13 @@ from typing import Any, Final
 
 from deadletter.consumer.handlers.callables import seen_out
 from deadletter.consumer.handlers.calling import Call
-from deadletter.consumer.handlers.judging import (
-    DONE,
-    KNOWN,
-    Again,
-    Aside,
-    Away,
-    Done,
-    Known,
-    Outcome,
-    judged,
-    told,
-)
+from deadletter.consumer.handlers.handler_end import ALREADY_DONE, DONE, Failed, HandlerEnd, told
 from deadletter.consumer.handlers.once import MessageKey, Once
 from deadletter.consumer.handlers.signature import ParameterWish, Signature, signature_of
 from deadletter.consumer.idempotency import Ids, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import HandlerCancelled, Rules
 from deadletter.errors import UsageError
-
-__all__ = ["DONE", "KNOWN", "Again", "Aside", "Away", "Done", "Handler", "Known", "Outcome"]
 
 _log: Final = logging.getLogger("deadletter.consumer")
 
@@ -95,13 +82,13 @@ class Handling(ABC):
 
     def given_up(
         self, messages: Sequence[Message], ended: asyncio.Future[Any], *, late: bool
-    ) -> list[Outcome]:
+    ) -> list[HandlerEnd]:
         """Nobody waits for this run any more; `late`: because its time is over. What becomes of each."""
         self._call.abandon(messages, ended)
         error = self._call.late(" and does not heed that it was cancelled; it goes on") if late else None
         return [self.failed(message, error) for message in messages if error is not None]
 
-    def cancelled(self, messages: Sequence[Message], cancelled: asyncio.CancelledError) -> list[Outcome]:
+    def cancelled(self, messages: Sequence[Message], cancelled: asyncio.CancelledError) -> list[HandlerEnd]:
         """Its own task was cancelled, and not by us: the handler has failed, as with any other error."""
         error = HandlerCancelled(f"{self.name} cancelled its own task, or somebody else did")
         error.__cause__ = cancelled
@@ -123,11 +110,11 @@ class Handling(ABC):
         meant.__cause__ = error
         return meant
 
-    def failed(self, message: Message, error: BaseException | None) -> Outcome:
+    def failed(self, message: Message, error: BaseException | None) -> HandlerEnd:
         """If a verb was used, that stands, and an error after it is not hidden. None: it did not fail."""
         decided = message.close()
         if decided is False:
-            return DONE if error is None else judged(self.rules, error)
+            return DONE if error is None else Failed(error=error)
         if error is not None:
             _log.warning(
                 "%s said what becomes of a message of %s and raised afterwards (%s); what it said stands",
@@ -136,7 +123,7 @@ class Handling(ABC):
                 told(error),
                 exc_info=error,
             )
-        return DONE if decided is True else judged(self.rules, decided)
+        return DONE if decided is True else Failed(error=decided)
 
 
 class Handler(Handling):
@@ -151,7 +138,7 @@ class Handler(Handling):
         call, alone = self._call, self._signature.wishes == (ParameterWish.BODY,)
         return call.function if call.is_async and not call.hurried and alone else None
 
-    async def __call__(self, message: Message) -> Outcome:
+    async def __call__(self, message: Message) -> HandlerEnd:
         """Handle it, and say what became of it."""
         try:
             if self._call.abandoned:
@@ -164,7 +151,7 @@ class Handler(Handling):
                 else:
                     await self._run(message, None)
             elif not await self._once(message, self._run):
-                return KNOWN
+                return ALREADY_DONE
         except BaseException as error:  # noqa: BLE001 -- the place where an application's errors are judged
             return self.failed(message, self._raised(error))
         return self.failed(message, None)

@@ -13,23 +13,25 @@ again in the same way.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, assert_never
+from dataclasses import replace
+from typing import Final
 
-from deadletter.broker.return_exchanges import Home, WaysBack
+from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Fate, Handled, Lost
-from deadletter.core.layouts.naming import DUE, PARKED, level_name
-from deadletter.core.letter import header_values, names
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
+from deadletter.core.layouts.naming import DUE, level_name
 from deadletter.core.letter.envelope import Deaths, Leg
-from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import ConnectionLost, DeadletterError, MessageError
-from deadletter.move.courier import Bounds, Courier, Judging, Terms
-from deadletter.move.verdict import Later, MoveFailure, Send, Setback, Verdict, Wrap
-from deadletter.retrying.release import homewards
+from deadletter.errors import ConnectionLost, DeadletterError
+from deadletter.move.courier import Bounds, Courier, Judging, MoveFailure, Terms
+from deadletter.move.verdict import Send, Verdict, Wrap
+from deadletter.retrying.homewards import due_stamp, stamped
+from deadletter.retrying.parking import PARKED
+from deadletter.retrying.release import Release
 
 FULL_MS: Final = 5_000
 """How long a letter waits whose origin is full."""
@@ -41,14 +43,6 @@ WELL_S: Final = 5.0
 """After this long without trouble the pauses begin small again."""
 TOLD_MAX: Final = 10
 """So many letters that could not go are told of one by one before the work begins anew."""
-KNOWN_MAX: Final = 4_096
-_WANTED: Final = frozenset({names.ORIGIN_QUEUE.encode(), names.ORIGIN_ROUTING_KEY.encode()})
-
-
-class _Again(str):
-    """An origin that a letter was sent to a second time."""
-
-    __slots__ = ()
 
 
 class Releasing:
@@ -61,7 +55,7 @@ class Releasing:
         self._emit = emit
         self._prefetch = prefetch
         self._ways = WaysBack(self._nothing, lambda _origin, _state: None)
-        self._sends: dict[tuple[str, str], tuple[Home, Send]] = {}
+        self._release = OwnRelease(self._ways, mend)
         self._courier: Courier | None = None
 
     async def on(self, link: Link, stop: asyncio.Event) -> None:
@@ -101,7 +95,11 @@ class Releasing:
             [],
             source=DUE,
             decide=Judging(
-                decide=self._decide, again=self._again, on_missing=self._ways.forget, on_failure=on_failure
+                decide=self._release.decide,
+                again=self._release.again,
+                on_fate=self._on_fate,
+                on_missing=self._ways.forget,
+                on_failure=on_failure,
             ),
             bounds=Bounds(seconds=ANEW_S, depth_at_start=False),
             terms=Terms(prefetch=self._prefetch, blocked_patience_s=float("inf")),
@@ -132,80 +130,36 @@ class Releasing:
     async def _nothing(self) -> None:
         return
 
-    def _decide(self, letter: Letter) -> Verdict:
-        try:
-            headers = letter.select(_WANTED)
-        except MessageError as error:
-            return _wrapped(f"it cannot be read: {error}")
-        origin, key = headers.get(names.ORIGIN_QUEUE), headers.get(names.ORIGIN_ROUTING_KEY)
-        if not isinstance(origin, str) or not origin:
-            return _parked("origin-unknown", "it is due, and no header says which queue it belongs to")
-        routing_key = header_values.name(key) or ""  # of all names the key alone may be any bytes
-        home = self._ways.known(origin)
-        return _later(self._found(origin, routing_key)) if home is None else self._send(home, routing_key)
-
-    async def _found(self, origin: str, routing_key: str) -> Verdict:
-        home = await self._ways.find(origin)
-        return _missing(origin) if home is None else self._send(home, routing_key)
-
-    def _send(self, home: Home, routing_key: str) -> Send:
-        """The same object for the same way: what follows from it is computed once."""
-        known = self._sends.get((home.origin, routing_key))
-        if known is None or known[0] is not home:
-            if len(self._sends) >= KNOWN_MAX:
-                self._sends.clear()
-            known = self._sends[home.origin, routing_key] = (
-                home,
-                homewards(home, routing_key, fate=home.origin),
+    def _on_fate(self, fate: object) -> None:
+        """What could not go home is told; the others are what is expected."""
+        if isinstance(fate, LetterFate) and fate.step is Step.PARKED:
+            self._emit(
+                Handled(
+                    queue=fate.origin or DUE,
+                    fate=Fate.PARKED,
+                    attempt=fate.attempt or 0,
+                    cause=fate.cause,
+                    why=f"it was due in {DUE}",
+                )
             )
-        return known[1]
 
-    def _again(self, _letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:
-        origin = verdict.fate if isinstance(verdict.fate, str) else ""
-        match setback:
-            case Setback.UNROUTABLE if isinstance(verdict.fate, _Again):
-                return _missing(origin)
-            case Setback.UNFIT:
-                return _wrapped(why)
-            case Setback.REFUSED if origin:
-                return Send(routing_key=level_name(FULL_MS), deaths=Deaths.FORGET, leg=Leg.WAIT)
-            case Setback.REFUSED:
-                raise RuntimeError(f"{why} at {verdict.routing_key!r}; it waits here")
-            case Setback.UNROUTABLE if origin and isinstance(verdict, Send):
-                return _later(self._once_more(origin, verdict))
-            case Setback.UNROUTABLE:
-                return _later(self._mended(verdict))
-            case _:
-                assert_never(setback)
 
-    async def _once_more(self, origin: str, verdict: Send) -> Verdict:
-        """Bind once more, else park."""
-        home = await self._ways.find(origin, again=True)
-        if home is None:
-            return _missing(origin)
-        return homewards(home, verdict.routing_key, fate=_Again(origin))
+class OwnRelease(Release):
+    """The release inside an application: without guards."""
 
-    async def _mended(self, verdict: Send | Wrap) -> Verdict:
+    def __init__(self, ways: WaysBack, mend: Callable[[str], Awaitable[None]]) -> None:
+        super().__init__(DUE, PARKED, ways)
+        self._mend = mend
+
+    def _full(self, _letter: Letter, fate: LetterFate) -> Verdict:
+        """It waits once more; its attempt is not counted."""
+        again = replace(fate, step=Step.DELAYED, delay_ms=FULL_MS)
+        send = Send(routing_key=level_name(FULL_MS), deaths=Deaths.FORGET, leg=Leg.WAIT, fate=again)
+        return due_stamp(send, self._now_ms() + FULL_MS)
+
+    def _refused(self, verdict: Send | Wrap, why: str) -> Verdict:
+        raise RuntimeError(f"{why} at {verdict.routing_key!r}; it waits here")
+
+    async def _repaired(self, _letter: Letter, verdict: Send | Wrap) -> Verdict:
         await self._mend(verdict.routing_key)
-        return verdict
-
-
-def _missing(origin: str) -> Verdict:
-    return _parked("origin-missing", f"its origin {origin!r} is not there")
-
-
-def _parked(cause: str, why: str) -> Verdict:
-    headers: dict[str, Value] = {names.CAUSE: cause, names.WHY: why, names.PARKED_AT: _now_ms()}
-    return Send(routing_key=PARKED, deaths=Deaths.FORGET, headers=headers)
-
-
-def _wrapped(why: str) -> Wrap:
-    return Wrap(routing_key=PARKED, cause="unreadable", why=why, at_ms=_now_ms())
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
-
-
-def _later(work: Coroutine[Any, Any, Verdict]) -> Later:
-    return Later(asyncio.ensure_future(work))
+        return stamped(verdict, self._now_ms())

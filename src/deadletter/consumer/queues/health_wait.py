@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from deadletter.consumer.events import Audience, Paused, Resumed
-from deadletter.consumer.handlers.judging import told
+from deadletter.consumer.handlers.handler_end import told
 
 HealthCheck: TypeAlias = Callable[[], Awaitable[bool]]
 CHECK_S: Final = 5.0

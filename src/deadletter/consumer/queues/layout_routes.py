@@ -24,17 +24,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias, assert_never
 
-from deadletter.consumer.handlers.failure_details import sendable
 from deadletter.core.deciding.backoff import MAX_DELAY_MS, Schedule
 from deadletter.core.deciding.deaths import read_history
 from deadletter.core.layouts import ladder
-from deadletter.core.layouts.naming import ASKED, PARKED, around, asked_name, dlq_name, level_name
+from deadletter.core.layouts.naming import ASKED, around, asked_name, dlq_name, level_name
 from deadletter.core.letter import header_values, names
+from deadletter.core.letter.carried import carried
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg, delivery_count
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import HEADERS, flags_of
+from deadletter.core.letter.parking import Cause
 from deadletter.move.verdict import Send, Wrap
+from deadletter.retrying.parking import PARKED, ParkingPlace, park, park_wrapped
 
 
 class ConsumerLayout(StrEnum):
@@ -97,17 +99,17 @@ class LayoutRoutes:
 
     def __init__(
         self,
-        way: ConsumerLayout,
+        layout: ConsumerLayout,
         queue: str,
         policy: str = "consumer",
         levels_ms: frozenset[int] | None = None,
     ) -> None:
         """`levels_ms`: the levels that are there for this queue; None: whatever is asked for."""
-        self.way = way
+        self.layout = layout
         self.queue = queue
-        self.circling: bool = way in (ConsumerLayout.LOOP, ConsumerLayout.EXTERNAL)
+        self.circling: bool = layout in (ConsumerLayout.LOOP, ConsumerLayout.EXTERNAL)
         """Whether a letter may die and come back without us: then nothing carries its id, it is derived."""
-        self._policy = policy
+        self.policy = policy
         self._levels_ms = levels_ms
         self._came_by: ExchangeKey | None = None
         self._first = Past.unread()
@@ -127,7 +129,7 @@ class LayoutRoutes:
         count = delivery_count(letter.message.properties) if letter.redelivered else 0
         first_at = headers.get(names.ERROR_FIRST_AT)
         attempt, counted, came_back = noted, count, letter.redelivered
-        match self.way:
+        match self.layout:
             case ConsumerLayout.NATIVE:
                 attempt = count
             case ConsumerLayout.LOOP:
@@ -142,7 +144,7 @@ class LayoutRoutes:
             case ConsumerLayout.RETURN | ConsumerLayout.LADDER:
                 pass
             case _:
-                assert_never(self.way)
+                assert_never(self.layout)
         return Past(
             attempt=attempt,
             counted=counted,
@@ -171,7 +173,7 @@ class LayoutRoutes:
     # -- what comes ------------------------------------------------------------------------------------
     def delay_ms(self, past: Past, schedule: Schedule, asked_ms: int) -> int | None:
         """How long it will really wait; `schedule` is the queue's own. None: nobody here knows."""
-        match self.way:
+        match self.layout:
             case ConsumerLayout.RETURN:
                 return asked_ms
             case ConsumerLayout.LADDER:
@@ -183,13 +185,13 @@ class LayoutRoutes:
             case ConsumerLayout.EXTERNAL:
                 return None
             case _:
-                assert_never(self.way)
+                assert_never(self.layout)
 
     def again(self, past: Past, schedule: Schedule, asked_ms: int, details: Mapping[str, Value]) -> RouteOut:
         """One more try after `asked_ms`; `schedule` is the queue's own."""
         retry = past.attempt + 1
         headers = {**self._carried(past, retry), **details}
-        match self.way:
+        match self.layout:
             case ConsumerLayout.RETURN if self._levels_ms is not None and asked_ms not in self._levels_ms:
                 return Send(exchange=ASKED, routing_key=asked_name(asked_ms), leg=Leg.WAIT, headers=headers)
             case ConsumerLayout.RETURN:
@@ -205,68 +207,62 @@ class LayoutRoutes:
             case ConsumerLayout.NATIVE:
                 return Reject(requeue=True)
             case _:
-                assert_never(self.way)
+                assert_never(self.layout)
 
-    def aside(self, past: Past, details: Mapping[str, Value], *, cause: str, why: str) -> RouteOut:
+    def aside(
+        self, past: Past, details: Mapping[str, Value], *, cause: Cause, why: str, at_ms: int
+    ) -> RouteOut:
         """No more tries."""
-        headers: dict[str, Value] = {
-            **self._carried(past, past.attempt),
-            **details,
-            names.CAUSE: cause,
-            names.WHY: sendable(why)[:500],
-        }
-        match self.way:
-            case ConsumerLayout.RETURN:
-                return Send(routing_key=PARKED, deaths=Deaths.KEEP, headers=headers)
-            case ConsumerLayout.LADDER:
-                return Send(routing_key=ladder.dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
-            case ConsumerLayout.LOOP:
-                name = dlq_name(self.queue)
-                return Send(
-                    exchange=name,
-                    routing_key=past.routing_key,
-                    deaths=Deaths.KEEP,
-                    headers=headers,
-                    circling=self.circling,
-                )
-            case ConsumerLayout.NATIVE:
-                return Send(routing_key=dlq_name(self.queue), deaths=Deaths.KEEP, headers=headers)
-            case ConsumerLayout.EXTERNAL:
-                return Reject(requeue=False)
-            case _:
-                assert_never(self.way)
+        place = self._parking_place(past.routing_key)
+        if place is None:
+            return Reject(requeue=False)
+        headers = {**self._carried(past, past.attempt), **details}
+        return park(
+            place,
+            cause=cause,
+            why=why,
+            at_ms=at_ms,
+            headers=headers,
+            circling=self.layout is ConsumerLayout.LOOP,
+        )
 
-    def wrapped(self, *, cause: str, why: str, at_ms: int) -> Wrap | Reject:
+    def wrapped(self, *, why: str, at_ms: int) -> Wrap | Reject:
         """No more tries for one that cannot even be read: whole, inside another message."""
-        match self.way:
+        place = self._parking_place(dlq_name(self.queue))
+        if place is None:
+            return Reject(requeue=False)
+        return park_wrapped(place, cause=Cause.UNREADABLE, why=why, at_ms=at_ms)
+
+    def _parking_place(self, routing_key: str) -> ParkingPlace | None:
+        """Where the layout parks; `routing_key` where its exchange looks at one. None: the broker knows."""
+        match self.layout:
             case ConsumerLayout.RETURN:
-                return Wrap(routing_key=PARKED, cause=cause, why=why, at_ms=at_ms)
+                return PARKED
             case ConsumerLayout.LADDER:
-                return Wrap(routing_key=ladder.dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
+                return ParkingPlace("", ladder.dlq_name(self.queue))
             case ConsumerLayout.LOOP:
-                name = dlq_name(self.queue)
-                return Wrap(exchange=name, routing_key=name, cause=cause, why=why, at_ms=at_ms)
+                return ParkingPlace(dlq_name(self.queue), routing_key)
             case ConsumerLayout.NATIVE:
-                return Wrap(routing_key=dlq_name(self.queue), cause=cause, why=why, at_ms=at_ms)
+                return ParkingPlace("", dlq_name(self.queue))
             case ConsumerLayout.EXTERNAL:
-                return Reject(requeue=False)
+                return None
             case _:
-                assert_never(self.way)
+                assert_never(self.layout)
 
     def anew(self, past: Past, deliveries: int) -> Send:
         """Into the same queue once more, with the deliveries it cost."""
-        keep = Deaths.KEEP if self.way is ConsumerLayout.LOOP else Deaths.SET_ASIDE
+        keep = Deaths.KEEP if self.layout is ConsumerLayout.LOOP else Deaths.SET_ASIDE
         headers: dict[str, Value] = {**self._carried(past, past.attempt), names.DELIVERIES: deliveries}
         return Send(routing_key=self.queue, deaths=keep, headers=headers, circling=self.circling)
 
     def _carried(self, past: Past, attempt: int) -> dict[str, Value]:
-        return {
-            names.ORIGIN_QUEUE: self.queue,
-            names.ORIGIN_EXCHANGE: past.exchange,
-            names.ORIGIN_ROUTING_KEY: past.routing_key,
-            names.ATTEMPT: attempt,
-            names.POLICY: self._policy,
-        }
+        return carried(
+            queue=self.queue,
+            exchange=past.exchange,
+            routing_key=past.routing_key,
+            attempt=attempt,
+            policy=self.policy,
+        )
 
 
 def _text(headers: Mapping[str, Value], name: str) -> str:

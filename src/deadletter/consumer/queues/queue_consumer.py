@@ -22,7 +22,7 @@ from deadletter.broker.session import Link
 from deadletter.consumer.events import Audience
 from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.failure_details import Teller
-from deadletter.consumer.handlers.handling import Aside, Handler
+from deadletter.consumer.handlers.handling import Handler
 from deadletter.consumer.queues.hand import Hand
 from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past
 from deadletter.consumer.queues.settling import InHand, Settler
@@ -31,12 +31,12 @@ from deadletter.consumer.queues.workers import POLL_S, ConsumePlan, Workers
 from deadletter.core.guards.budget import Budget
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.parking import Cause
 from deadletter.errors import MessageError
 from deadletter.move.intake import Intake
 
 __all__ = ["ConsumePlan", "QueueConsumer"]
 
-DIED_OF_IT: Final = "killed-its-consumer"
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
@@ -62,7 +62,7 @@ class QueueConsumer:
         self._wake = asyncio.Event()
         self._settler = Settler(
             paths,
-            handler.rules.schedule,
+            handler.rules,
             teller=teller,
             emit=emit,
             mend=mend,
@@ -209,7 +209,7 @@ class QueueConsumer:
 
     def _is_fine(self, held: InHand) -> bool:
         """Whether it is handled as any other; what becomes of those that are not is seen to here."""
-        if self._paths.way is ConsumerLayout.NATIVE:
+        if self._paths.layout is ConsumerLayout.NATIVE:
             return True  # there a delivery is a retry, and the broker ends them
         found = suspicion(
             redelivered=held.past.came_back,
@@ -229,7 +229,7 @@ class QueueConsumer:
                 error = RuntimeError(
                     f"delivered {deliveries} times, at last alone, and its consumer never ended it"
                 )
-                self._settler.conclude(held, Aside(error=error, why=str(error), cause=DIED_OF_IT))
+                self._settler.park(held, error, cause=Cause.KILLED_ITS_CONSUMER, why=str(error))
             case _:
                 assert_never(found)
         return False

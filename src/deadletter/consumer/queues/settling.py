@@ -27,13 +27,15 @@ from deadletter.amqp.channel import Delivery
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Audience, Fate, Handled
 from deadletter.consumer.handlers.failure_details import Teller, slimmer, type_of
-from deadletter.consumer.handlers.judging import Again, Aside, Away, Done, Known, Outcome, told
+from deadletter.consumer.handlers.handler_end import AlreadyDone, Done, Failed, HandlerEnd, decided
+from deadletter.consumer.outcomes import Rules
 from deadletter.consumer.queues.hand import Hand
 from deadletter.consumer.queues.layout_routes import LayoutRoutes, Past, Reject, RouteOut, rounded_ms
-from deadletter.core.deciding.backoff import Schedule
+from deadletter.core.deciding.decision import Discard, Leave, Park, Retry
 from deadletter.core.guards.budget import Budget
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.parking import Cause
 from deadletter.errors import DeadletterError, WireError
 from deadletter.move.flights import Landing as Landed
 from deadletter.move.outlet import Cargo, Outlet
@@ -43,7 +45,6 @@ SETTLE_S: Final = 0.02
 """No message that is done waits longer for its ack because one before it is not."""
 PLACE_S: Final = 0.5
 PLACE_MAX_S: Final = 30.0
-UNREADABLE: Final = "unreadable"
 
 
 class InHand:
@@ -71,7 +72,7 @@ class Settler:
     def __init__(
         self,
         paths: LayoutRoutes,
-        schedule: Schedule,
+        rules: Rules,
         *,
         teller: Teller,
         emit: Audience,
@@ -81,8 +82,7 @@ class Settler:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._paths = paths
-        self._schedule = schedule
-        """The queue's own."""
+        self._rules = rules
         self._teller = teller
         self._emit = emit
         self._mend = mend
@@ -157,9 +157,9 @@ class Settler:
                 self._on_lost(error)
 
     # -- what becomes of it ------------------------------------------------------------------------------
-    def conclude(self, held: InHand, outcome: Outcome, seconds: float | None = None) -> None:
-        """What its handler said, carried out."""
-        match outcome:
+    def conclude(self, held: InHand, end: HandlerEnd, seconds: float | None = None) -> None:
+        """What the end of its handler means, carried out."""
+        match end:
             case Done():
                 self._ack(held)
                 if self._emit:
@@ -172,18 +172,30 @@ class Settler:
                             letter=held.letter,
                         )
                     )
-            case Known():
+            case AlreadyDone():
                 self._ack(held)
-                self._tell(Fate.SKIPPED, held, why="it was done before", cause="already-done")
-            case Again(error=error):
-                self._again(held, outcome, error, seconds)
-            case Aside(error=error, why=why, cause=cause):
-                self._aside(held, error, why=why, cause=cause, seconds=seconds)
-            case Away(why=why, error=error):
-                self._ack(held)
-                self._tell(Fate.DISCARDED, held, why=why, cause="discard", error=error, seconds=seconds)
+                self._tell(Fate.SKIPPED, held, why="it was done before", cause=Cause.ALREADY_DONE)
+            case Failed(error=error):
+                self._failed(held, error, seconds)
             case _:
-                assert_never(outcome)
+                assert_never(end)
+
+    def _failed(self, held: InHand, error: BaseException, seconds: float | None) -> None:
+        decision = decided(
+            self._rules, error, attempt=held.past.attempt, dice=self._dice(), policy=self._paths.policy
+        )
+        match decision:
+            case Retry():
+                self._again(held, decision, error, seconds)
+            case Park(cause=cause, why=why):
+                self.park(held, error, cause=cause, why=why, seconds=seconds)
+            case Discard(cause=cause, why=why):
+                self._ack(held)
+                self._tell(Fate.DISCARDED, held, why=why, cause=cause, error=error, seconds=seconds)
+            case Leave():
+                raise AssertionError("the rules of a queue leave nothing where it was")
+            case _:
+                assert_never(decision)
 
     def anew(self, held: InHand, deliveries: int) -> None:
         """Back into its queue, with what it cost so far."""
@@ -194,22 +206,17 @@ class Settler:
         self.intake.receipts.confirm(held.delivery.tag)
         self._settle_soon()
 
-    def _again(self, held: InHand, outcome: Again, error: BaseException, seconds: float | None) -> None:
-        past, schedule = held.past, outcome.schedule
-        if past.attempt >= schedule.retries:
-            why = f"all {schedule.retries} retries are used up; the last failed with {told(error)}"
-            self._aside(held, error, why=why, cause="retries-exhausted", seconds=seconds)
-            return
-        asked_ms = outcome.delay_ms and rounded_ms(outcome.delay_ms)
-        asked_ms = asked_ms or schedule.delay_ms(past.attempt, self._dice()) or 1
-        route = self._paths.again(past, self._schedule, asked_ms, self._details(held, error))
+    def _again(self, held: InHand, retry: Retry, error: BaseException, seconds: float | None) -> None:
+        past, own = held.past, self._rules.schedule
+        asked_ms = rounded_ms(retry.delay_ms) if retry.asked else retry.delay_ms
+        route = self._paths.again(past, own, asked_ms, self._details(held, error))
         self._tell(
             Fate.RETRIED,
             held,
-            why=told(error),
-            cause="retries-left",
+            why=retry.why,
+            cause=retry.cause,
             error=error,
-            delay_ms=self._paths.delay_ms(past, self._schedule, asked_ms),
+            delay_ms=self._paths.delay_ms(past, own, asked_ms),
             seconds=seconds,
         )
         budget, now = self._budget, self._loop.time()
@@ -228,20 +235,20 @@ class Settler:
         if self._waiting:
             self._loop.call_later(self._budget.wait_s(self._loop.time()), self._let_through)
 
-    def _aside(
-        self, held: InHand, error: BaseException, *, why: str, cause: str, seconds: float | None
+    def park(
+        self, held: InHand, error: BaseException, *, cause: Cause, why: str, seconds: float | None = None
     ) -> None:
+        """Put it aside for a person."""
         details = self._details(held, error)
         self._tell(Fate.PARKED, held, why=why, cause=cause, error=error, seconds=seconds)
-        self._place(held, self._paths.aside(held.past, details, cause=cause, why=why))
+        self._place(held, self._paths.aside(held.past, details, cause=cause, why=why, at_ms=_now_ms()))
 
     def _details(self, held: InHand, error: BaseException) -> dict[str, Value]:
-        now_ms = int(time.time() * 1000)
-        return self._teller.headers(error, at_ms=now_ms, first_at_ms=held.past.first_failed_at_ms)
+        return self._teller.headers(error, at_ms=_now_ms(), first_at_ms=held.past.first_failed_at_ms)
 
     def wrap(self, held: InHand, why: str) -> None:
         """It cannot travel as it is."""
-        self._tell(Fate.PARKED, held, why=why, cause=UNREADABLE)
+        self._tell(Fate.PARKED, held, why=why, cause=Cause.UNREADABLE)
         self._send_wrapped(held, why)
 
     # -- publishing --------------------------------------------------------------------------------------
@@ -277,7 +284,7 @@ class Settler:
     def _send_wrapped(self, held: InHand, why: str) -> None:
         assert self._outlet is not None
         assert self.intake is not None
-        wrap = self._paths.wrapped(cause=UNREADABLE, why=why, at_ms=int(time.time() * 1000))
+        wrap = self._paths.wrapped(why=why, at_ms=_now_ms())
         match wrap:
             case Wrap():
                 self._outlet.send_wrapped(self.intake, held.delivery, wrap, tries=held.tries)
@@ -376,3 +383,7 @@ class Settler:
                     letter=held.letter,
                 )
             )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deadletter.consumer.handlers.batching import BatchHandler
-from deadletter.consumer.handlers.handling import DONE, Handler, Outcome
+from deadletter.consumer.handlers.handler_end import DONE, HandlerEnd
+from deadletter.consumer.handlers.handling import Handler
 from deadletter.consumer.handlers.runs import HandlerRun, told
 from deadletter.consumer.message import Message
 from deadletter.consumer.queues.settling import InHand, Settler
@@ -241,13 +242,13 @@ class Workers:
         if self._runs.pop(me, None) is not None:
             self._conclude(batch, outcomes, self._loop.time() - begun)
 
-    def _conclude(self, batch: Sequence[InHand], outcomes: Sequence[Outcome], seconds: float) -> None:
+    def _conclude(self, batch: Sequence[InHand], outcomes: Sequence[HandlerEnd], seconds: float) -> None:
         for held, outcome in zip(batch, outcomes, strict=True):
             if self.error is None:
                 self._settler.conclude(held, outcome, seconds)
 
     # -- ends that are none ------------------------------------------------------------------------------
-    def _cancelled(self, me: asyncio.Task[Any], cancelled: asyncio.CancelledError) -> list[Outcome]:
+    def _cancelled(self, me: asyncio.Task[Any], cancelled: asyncio.CancelledError) -> list[HandlerEnd]:
         """A handler's task was cancelled: by us, and then it ends; else that is how the handler has ended."""
         run = self._runs.get(me)
         if self._dismissed or run is None:

@@ -18,27 +18,26 @@ can still set right:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, assert_never
 
+from deadletter.core.deciding.decision import Decision, Discard, Leave, Park, Retry, next_try
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.deciding.origin import (
     Ambiguous,
     Claimed,
     Copied,
     Fresh,
-    Origin,
-    Provenance,
     Returned,
     Unknown,
     Unproven,
 )
-from deadletter.core.deciding.policy import JqCondition, Policies, Policy, Then, Treatment
+from deadletter.core.deciding.policy import JqCondition, Policies, Policy
 from deadletter.core.letter.header_values import shown
-from deadletter.core.text.durations import duration_text, rough_duration_text
+from deadletter.core.letter.parking import Cause
 
 
 class Answer(StrEnum):
@@ -50,73 +49,6 @@ class Answer(StrEnum):
 
 
 NO_ANSWERS: Final[Mapping[JqCondition, Answer]] = MappingProxyType({})
-
-
-class Cause(StrEnum):
-    """Why, for machines: metrics and tests."""
-
-    RETRIES_LEFT = "retries-left"
-    RETRIES_EXHAUSTED = "retries-exhausted"
-    DEADLINE_PASSED = "deadline-passed"
-    NO_RETRIES = "no-retries"
-    ORIGIN_UNKNOWN = "origin-unknown"
-    ORIGIN_AMBIGUOUS = "origin-ambiguous"
-    ORIGIN_CLAIMED = "origin-claimed"
-    ORIGIN_UNPROVEN = "origin-unproven"
-    ORIGIN_FULL = "origin-full"
-    CONDITION_UNANSWERED = "condition-unanswered"
-    COPY = "copied-by-fanout"
-    """Not decided here: whoever knows the shape of the broker knows that another copy goes back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
-    """Wait `delay_ms`, then back to the origin as this attempt; with `needs_room`, only once it has room."""
-
-    origin: Origin
-    delay_ms: int
-    attempt: int
-    needs_room: bool
-    provenance: Provenance
-    cause: Cause
-    policy: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Park:
-    """Put aside for a person."""
-
-    attempt: int
-    provenance: Provenance
-    cause: Cause
-    policy: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
-    """Stays where it is. Only in bounded passes."""
-
-    attempt: int
-    provenance: Provenance
-    cause: Cause
-    policy: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discard:
-    """Thrown away, audited."""
-
-    attempt: int
-    provenance: Provenance
-    cause: Cause
-    policy: str
-    why: str
-
-
-Decision = Retry | Park | Leave | Discard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +91,6 @@ def decide(
     if not answered:
         return Park(
             attempt=attempt,
-            provenance=letter.provenance,
             cause=Cause.CONDITION_UNANSWERED,
             policy=policy.name,
             why=f"the body condition of policy {policy.name} could not be evaluated within its limits (now, "
@@ -208,54 +139,45 @@ def verdict(
     circumstances: Circumstances,
 ) -> Decision:
     """What this policy says of the letter after so many attempts, so long after its first death."""
-    treatment = policy.treatment(letter.failure.error_type if letter.failure else None)
-    schedule = treatment.schedule
-    delay_ms = schedule.delay_ms(attempt, dice)
-    if delay_ms is None:
-        about = f" for {shown(_error_type(letter), 100)}" if treatment.error_types else ""
-        return _end(letter, policy, treatment, attempt, circumstances, Cause.NO_RETRIES, f"no retries{about}")
-    if attempt >= schedule.retries:
-        spent = (
-            f"all {schedule.retries} retries are used up"
-            if schedule.retries > 1
-            else "its one retry is used up"
-        )
-        return _end(letter, policy, treatment, attempt, circumstances, Cause.RETRIES_EXHAUSTED, spent)
-    if policy.deadline_ms is not None and age_ms + delay_ms > policy.deadline_ms:
-        late = (
-            f"first died {rough_duration_text(age_ms)} ago; the next retry would come after the deadline of "
-            f"{duration_text(policy.deadline_ms)}"
-        )
-        return _end(letter, policy, treatment, attempt, circumstances, Cause.DEADLINE_PASSED, late)
-    return _send_back(letter, policy, schedule.retries, attempt, delay_ms, circumstances)
-
-
-def _send_back(
-    letter: LetterView,
-    policy: Policy,
-    retries: int,
-    attempt: int,
-    delay_ms: int,
-    circumstances: Circumstances,
-) -> Retry | Park:
-    """A retry, if there is one place to send it to and it may go there."""
-    origin = letter.origin
-    obstacle = _obstacle(letter, circumstances)
-    if obstacle is not None or origin is None:
-        cause, why = obstacle or (Cause.ORIGIN_UNKNOWN, "nothing says which queue it failed in")
-        return Park(attempt=attempt, provenance=letter.provenance, cause=cause, policy=policy.name, why=why)
-    full = letter.origin_was_full
-    return Retry(
-        origin=origin,
-        delay_ms=delay_ms,
-        attempt=attempt + 1,
-        needs_room=full,
-        provenance=letter.provenance,
-        cause=Cause.RETRIES_LEFT,
+    error_type = letter.failure.error_type if letter.failure else None
+    decision = next_try(
+        policy.treatment(error_type),
+        attempt=attempt,
+        dice=dice,
         policy=policy.name,
-        why=f"retry {attempt + 1} of {retries} after {duration_text(delay_ms)}"
-        + (", once its origin has room" if full else ""),
+        error=shown(error_type or "this error", 100),
+        deadline_ms=policy.deadline_ms,
+        age_ms=age_ms,
     )
+    match decision:
+        case Retry():
+            return _send_back(letter, decision, circumstances)
+        case Leave() if circumstances.continuous:
+            return _parked(decision, decision.cause, f"{decision.why}; a continuous watch cannot leave it")
+        case Discard() if isinstance(letter.provenance, Ambiguous | Unproven):
+            # the policy may have been chosen for the wrong queue, and nothing brings a discarded letter back
+            unproven = isinstance(letter.provenance, Unproven)
+            cause = Cause.ORIGIN_UNPROVEN if unproven else Cause.ORIGIN_AMBIGUOUS
+            return _parked(decision, cause, _doubt(letter.provenance))
+        case Park() | Leave() | Discard():
+            return decision
+        case _:
+            assert_never(decision)
+
+
+def _send_back(letter: LetterView, retry: Retry, circumstances: Circumstances) -> Retry | Park:
+    """A retry, if there is one place to send it to and it may go there."""
+    obstacle = _obstacle(letter, circumstances)
+    if obstacle is not None or letter.origin is None:
+        cause, why = obstacle or (Cause.ORIGIN_UNKNOWN, "nothing says which queue it failed in")
+        return Park(attempt=retry.attempt - 1, cause=cause, policy=retry.policy, why=why)
+    if not letter.origin_was_full:
+        return retry
+    return replace(retry, needs_room=True, why=f"{retry.why}, once its origin has room")
+
+
+def _parked(decision: Leave | Discard, cause: Cause, why: str) -> Park:
+    return Park(attempt=decision.attempt, cause=cause, policy=decision.policy, why=why)
 
 
 def _obstacle(letter: LetterView, circumstances: Circumstances) -> tuple[Cause, str] | None:
@@ -283,35 +205,3 @@ def _obstacle(letter: LetterView, circumstances: Circumstances) -> tuple[Cause, 
 def _doubt(doubt: Ambiguous | Unproven) -> str:
     queues = ", ".join(shown(queue, 60) for queue in doubt.candidates[:5])
     return f"{doubt.why}: {queues}" if queues else doubt.why
-
-
-def _end(
-    letter: LetterView,
-    policy: Policy,
-    treatment: Treatment,
-    attempt: int,
-    circumstances: Circumstances,
-    cause: Cause,
-    why: str,
-) -> Park | Leave | Discard:
-    match treatment.then:
-        case Then.PARK:
-            end: type[Park | Leave | Discard] = Park
-        case Then.LEAVE if circumstances.continuous:
-            end, why = Park, f"{why}; a continuous watch cannot leave it"
-        case Then.LEAVE:
-            end = Leave
-        case Then.DISCARD if isinstance(letter.provenance, Ambiguous | Unproven):
-            # the policy may have been chosen for the wrong queue, and nothing brings a discarded letter back
-            unproven = isinstance(letter.provenance, Unproven)
-            cause = Cause.ORIGIN_UNPROVEN if unproven else Cause.ORIGIN_AMBIGUOUS
-            end, why = Park, _doubt(letter.provenance)
-        case Then.DISCARD:
-            end = Discard
-        case _:
-            assert_never(treatment.then)
-    return end(attempt=attempt, provenance=letter.provenance, cause=cause, policy=policy.name, why=why)
-
-
-def _error_type(letter: LetterView) -> str:
-    return (letter.failure.error_type if letter.failure else None) or "this error"

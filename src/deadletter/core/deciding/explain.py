@@ -15,13 +15,12 @@ from deadletter.core.deciding.decide import (
     NO_ANSWERS,
     Answer,
     Circumstances,
-    Decision,
-    Retry,
     age_ms,
     choose,
     decide,
     verdict,
 )
+from deadletter.core.deciding.decision import Decision, Retry
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.deciding.policy import JqCondition, Policies, Policy
 

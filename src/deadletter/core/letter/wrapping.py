@@ -22,12 +22,12 @@ from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_bytes, as_text
 from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.letter.parking import Cause, parked_headers
 from deadletter.errors import MessageError
 
 CONTENT_TYPE: Final = "application/vnd.deadletter.wrapped"
 _MARK: Final = b"DLW1"
 _LENGTH: Final = Struct(">I")
-_SHOWN_CHARS: Final = 500
 _ANNOUNCED: Final = bytes((len(CONTENT_TYPE),)) + CONTENT_TYPE.encode()
 """The content type as it stands after the flags: it is the first property of all."""
 _EXCHANGE: Final = names.SOURCE_EXCHANGE.encode()
@@ -36,7 +36,7 @@ _CAME_BY: Final = frozenset({_EXCHANGE, _KEY})
 
 
 def wrap(
-    letter: RawMessage, *, source: str, came_by: ExchangeKey, move: str, cause: str, why: str, at_ms: int
+    letter: RawMessage, *, source: str, came_by: ExchangeKey, move: str, cause: Cause, why: str, at_ms: int
 ) -> RawMessage:
     """The parked message that holds this letter."""
     digest = blake2b(source.encode() + b"\0" + letter.properties, digest_size=16)
@@ -47,9 +47,7 @@ def wrap(
         names.SOURCE_EXCHANGE: as_text(came_by.exchange),
         names.SOURCE_ROUTING_KEY: as_text(came_by.routing_key),
         names.MOVE: move,
-        names.CAUSE: cause,
-        names.WHY: why[:_SHOWN_CHARS],
-        names.PARKED_AT: at_ms,
+        **parked_headers(cause, why, at_ms),
     }
     properties = message.encode(View(content_type=CONTENT_TYPE, delivery_mode=2, headers=headers))
     body = b"".join((_MARK, _LENGTH.pack(len(letter.properties)), letter.properties, letter.body))

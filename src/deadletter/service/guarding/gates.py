@@ -21,20 +21,14 @@ from deadletter.core.guards.breaker import Breaker
 from deadletter.core.guards.budget import Budget, portion, share_per_minute
 from deadletter.core.guards.copies_alarm import CopiesAlarm
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
-from deadletter.core.guards.gate import Gate, GateNotice
+from deadletter.core.guards.gate import Gate, GateNotice, GateState
 from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.health import OriginState, health
 from deadletter.service.guarding.allowance import Allowance, allowance, kept_by, within
 from deadletter.service.guarding.origins import GuardedOrigin, gate_state, room
 from deadletter.service.protocols import DiedAgain
 from deadletter.service.telling.instance_news import NewsItem, What
-from deadletter.service.telling.service_events import (
-    BudgetSeen,
-    GateChanged,
-    GateState,
-    GrowthFound,
-    ServiceEvent,
-)
+from deadletter.service.telling.service_events import BudgetSeen, GateChanged, GrowthFound, ServiceEvent
 
 GATES_MAX: Final = 2_000
 FORGET_S: Final = 600.0

@@ -18,7 +18,7 @@ from deadletter.errors import ConnectionLost, DeadletterError, QueueMissing
 from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.courier import Bounds, Courier, Judging, Terms
 from deadletter.service.guarding.gates import Gates
-from deadletter.service.guarding.release import Holds, Releaser
+from deadletter.service.guarding.guarded_release import GuardedRelease, Holds
 from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.telling.fate_counter import FateCounter
 from deadletter.service.telling.service_events import LeaseChanged, ServiceEvent, Trouble
@@ -54,7 +54,7 @@ class Holding:
         self._prefetch = prefetch
         self._limits = limits
         self._key = queue.removeprefix(HELD)
-        self._releaser = Releaser(
+        self._releaser = GuardedRelease(
             queue, ServedLayout.RETURN, keeper=gates, ways=ways, waiting=True, on_gate=self._learn
         )
         self._judging = Judging(

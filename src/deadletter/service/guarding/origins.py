@@ -7,10 +7,9 @@ from typing import assert_never
 
 from deadletter.core.guards.budget import Budget
 from deadletter.core.guards.flow import Flow, Free, Hold, Probe, Ramp
-from deadletter.core.guards.gate import Gate
+from deadletter.core.guards.gate import Gate, GateState
 from deadletter.core.guards.health import OriginState
 from deadletter.move.pace import Pace
-from deadletter.service.telling.service_events import GateState
 
 
 @dataclass(slots=True)

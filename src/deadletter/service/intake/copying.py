@@ -19,14 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deadletter.core.deciding.decide import Cause, Decision, Park, Retry
+from deadletter.core.deciding.decision import Decision, Park, Retry
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.deciding.origin import Returned
 from deadletter.core.letter import header_values, names
 from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.parking import Cause
 from deadletter.core.topology.fanout import Fanouts
 from deadletter.move.verdict import Drop, Send
-from deadletter.service.telling.service_events import Fate
 
 FANOUT_RULE: Final = "shared-dlx-fanout"
 _AT_ITS_END: Final = frozenset({Cause.RETRIES_EXHAUSTED, Cause.NO_RETRIES, Cause.DEADLINE_PASSED})
@@ -95,14 +96,13 @@ def parked_instead(decision: Decision, copy: Copy) -> Park | None:
             return None
     return Park(
         attempt=attempt,
-        provenance=decision.provenance,
         cause=Cause.COPY,
         policy=decision.policy,
         why=copy.why,
     )
 
 
-def dropped(letter: Letter, copy: Copy, fanouts: Fanouts, fate: Fate | None) -> Drop | None:
+def dropped(letter: Letter, copy: Copy, fanouts: Fanouts, fate: LetterFate | None) -> Drop | None:
     """The verdict on a copy that need not be kept."""
     if fate is None or not copy.marked:
         return None

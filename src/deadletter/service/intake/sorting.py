@@ -10,42 +10,43 @@ A copy that a shared dead-letter fanout put into another queue is not sent back 
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
 from deadletter.broker.return_exchanges import Home
 from deadletter.core.deciding import decide as deciding
+from deadletter.core.deciding import decision as decisions
 from deadletter.core.deciding.deaths import OriginBy
-from deadletter.core.deciding.decide import NO_ANSWERS, Cause, Circumstances, Decision, Discard, Park, Retry
+from deadletter.core.deciding.decide import NO_ANSWERS, Circumstances
+from deadletter.core.deciding.decision import Decision, Discard, Park, Retry
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.deciding.origin import Copied, Unproven
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import Policies
-from deadletter.core.letter import names
+from deadletter.core.deciding.states import Step
 from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.parking import Cause
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
 from deadletter.errors import MessageError
-from deadletter.move.verdict import Drop, Later, Leave, Send, Setback, Verdict, Wrap
+from deadletter.move.verdict import Drop, Later, Leave, Send, Verdict
+from deadletter.retrying.homewards import HomeBound, ReturnWays, due_stamp, later, released_stamp
+from deadletter.retrying.parking import park, park_wrapped
+from deadletter.retrying.parking import stamped as parked_stamp
 from deadletter.service.intake import addressing, copying, letter_keys
 from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.copying import FANOUT_RULE
 from deadletter.service.intake.decided_kinds import DecidedKind
 from deadletter.service.intake.letter_keys import LetterReader
-from deadletter.service.protocols import DiedAgain, Keeper, ReturnWays
-from deadletter.service.telling.service_events import Decided, Fate, FindingNamed, Kind, ServiceEvent
+from deadletter.service.protocols import DiedAgain, Keeper
+from deadletter.service.telling.service_events import Decided, FindingNamed, ServiceEvent
 
 KNOWN_MAX: Final = 4_096
 """How many different kinds of letters are remembered."""
-REFUSED_S: Final = 0.5
-"""Before a queue of ours that refused a letter is asked again."""
-UNREADABLE: Final = "unreadable"
-DECISION_FAILED: Final = "decision-failed"
-ORIGIN_MISSING: Final = "origin-missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class WatchedQueue:
     """Look at the shape of the broker: no letter is parked because what is known of it is old."""
 
 
-class Sorter:
+class Sorter(HomeBound):
     """Decides about the letters of one dead-letter queue."""
 
     def __init__(
@@ -82,9 +83,9 @@ class Sorter:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dice: Callable[[], float] = random.random,
     ) -> None:
+        super().__init__(ways)
         self._intake = intake
         self._keeper = keeper
-        self._ways = ways
         self._asker = asker
         self._emit = emit
         self._each = each
@@ -124,14 +125,14 @@ class Sorter:
                     self._known[key.value] = known
             return self._carry_out(letter, known, key.letter_id, key.released_ms)
         except MessageError as error:
-            return self._wrap(UNREADABLE, f"it cannot be read: {error}")
+            return self._wrapped(f"it cannot be read: {error}")
         except Exception as error:  # noqa: BLE001 -- one letter must not stop the others; it is parked with this
             return self._failed(error)
 
     def _anew(self, letter: Letter, view: LetterView) -> Verdict:
         """Of a letter that has to be looked at by itself."""
         if isinstance(view.provenance, Unproven) and self._intake.look_afresh is not None:
-            return _later(self._looked_at(letter, self._intake.look_afresh))
+            return later(self._looked_at(letter, self._intake.look_afresh))
         return self._asked(letter, view)
 
     async def _looked_at(self, letter: Letter, look_afresh: Callable[[], Awaitable[bool]]) -> Verdict:
@@ -157,7 +158,7 @@ class Sorter:
             except Exception as error:  # noqa: BLE001 -- as above
                 return self._failed(error)
 
-        return _later(answered())
+        return later(answered())
 
     def _decided(self, view: LetterView, answers: Any = NO_ANSWERS) -> Decision:
         return deciding.decide(
@@ -180,7 +181,7 @@ class Sorter:
         error_type = view.failure.error_type if view.failure else None
         known = DecidedKind(decision, view, error_type if error_type and self._reader.groups else "")
         known.home, known.copy = home, copy
-        source, reason = intake.dlq, known.reason
+        source = intake.dlq
         match decision:
             case Retry() if intake.shape is ServedLayout.SWEEP:
                 known.verdict = decision
@@ -192,8 +193,8 @@ class Sorter:
                             addressing.delayed(
                                 intake.shape,
                                 replace(decision, delay_ms=delay_ms),
+                                view,
                                 source=source,
-                                reason=reason,
                                 group=known.group,
                                 numbered=len(intake.numbered_ms),
                             ),
@@ -204,16 +205,14 @@ class Sorter:
                     for delay_ms in self._delays_ms(decision, many=many)
                 )
             case Park():
-                send = addressing.parked(
-                    intake.shape, decision, source=source, origin=view.origin, reason=reason
-                )
+                send = addressing.parked(intake.shape, decision, view, source=source)
                 known.verdict = send
-                if decision.cause is Cause.COPY and isinstance(send.fate, Fate):
-                    known.dropped = replace(send.fate, kind=Kind.DROPPED)
-            case deciding.Leave():
-                known.verdict = Leave(fate=_fate(Kind.LEFT, source, decision, known.origin, reason))
+                if decision.cause is Cause.COPY and isinstance(send.fate, LetterFate):
+                    known.dropped = replace(send.fate, step=Step.DROPPED)
+            case decisions.Leave():
+                known.verdict = Leave(fate=addressing.fate_of(Step.LEFT, decision, view, source=source))
             case Discard():
-                known.verdict = Drop(fate=_fate(Kind.DISCARDED, source, decision, known.origin, reason))
+                known.verdict = Drop(fate=addressing.fate_of(Step.DISCARDED, decision, view, source=source))
             case _:
                 assert_never(decision)
         return known
@@ -252,12 +251,12 @@ class Sorter:
             choices = known.choices
             place = int(self._dice() * len(choices)) if len(choices) > 1 else 0
             delay_ms, send = choices[place]
-            return addressing.due_stamp(send, self._now_ms() + delay_ms)
+            return due_stamp(send, self._now_ms() + delay_ms)
         match known.verdict:
             case Retry() as retry:
-                return self._sweep(retry, known, letter_id or letter.id)
+                return self._sweep(letter, retry, known, letter_id or letter.id)
             case Send() as send:
-                return addressing.parked_stamp(send, self._now_ms())
+                return parked_stamp(send, self._now_ms())
             case Drop() | Leave() as verdict:
                 return verdict
             case None:
@@ -265,89 +264,58 @@ class Sorter:
             case _:
                 assert_never(known.verdict)
 
-    def _sweep(self, retry: Retry, known: DecidedKind, letter_id: str) -> Verdict:
+    def _sweep(self, letter: Letter, retry: Retry, known: DecidedKind, letter_id: str) -> Verdict:
         """Straight home, if the guards let it; they are asked once it is known how the origin is."""
-        origin = retry.origin.queue
 
         async def found() -> Verdict:
-            return self._homewards(retry, known, letter_id, await self._ways.find(origin))
+            return self._homewards(letter, retry, known, letter_id, await self._ways.find(known.origin))
 
-        home = self._ways.known(origin)
-        return _later(found()) if home is None else self._homewards(retry, known, letter_id, home)
+        home = self._ways.known(known.origin)
+        return later(found()) if home is None else self._homewards(letter, retry, known, letter_id, home)
 
-    def _homewards(self, retry: Retry, known: DecidedKind, letter_id: str, home: Home | None) -> Verdict:
-        origin, source = retry.origin.queue, self._intake.dlq
+    def _homewards(
+        self, letter: Letter, retry: Retry, known: DecidedKind, letter_id: str, home: Home | None
+    ) -> Verdict:
         if home is None:
-            return self._park(ORIGIN_MISSING, f"its origin {origin!r} is not there", retry)
-        gate = self._keeper.admit(origin, known.group, retry.policy, letter_id, retry.attempt)
+            fate = addressing.fate_of(Step.RELEASED, retry, known.view, source=self._intake.dlq)
+            return self._missing(letter, fate)
+        gate = self._keeper.admit(known.origin, known.group, retry.policy, letter_id, retry.attempt)
         if gate is not None:
-            fate = _fate(Kind.LEFT, source, retry, origin, known.reason)
+            fate = addressing.fate_of(Step.LEFT, retry, known.view, source=self._intake.dlq)
             return Leave(fate=replace(fate, cause=gate, gate=gate))
-        send = addressing.swept_home(retry, home, source=source, reason=known.reason)
-        return addressing.released_stamp(copying.marked(send, retry, known.home), self._now_ms())
+        send = addressing.swept_home(retry, known.view, home, source=self._intake.dlq)
+        return released_stamp(copying.marked(send, retry, known.home), self._now_ms())
 
-    # -- second thoughts ---------------------------------------------------------------------------------
-    def again(self, _letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:
-        """What to do with a letter that did not reach where it was sent."""
-        fate = verdict.fate
-        homewards = isinstance(fate, Fate) and fate.kind is Kind.RELEASED
-        match setback:
-            case Setback.UNFIT:
-                return self._wrap(UNREADABLE, why)
-            case Setback.REFUSED if homewards:
-                assert isinstance(fate, Fate)
-                self._keeper.refused(fate.origin)
-                return Leave(fate=replace(fate, kind=Kind.LEFT, cause="full", gate=fate.origin))
-            case Setback.REFUSED:
-                return _later(patiently(addressing.stamped(verdict, self._now_ms())))
-            case Setback.UNROUTABLE if homewards:
-                assert isinstance(fate, Fate)
-                assert isinstance(verdict, Send)
-                return _later(self._once_more(verdict, fate))
-            case Setback.UNROUTABLE:
-                return _later(self._repaired(verdict))
-            case _:
-                assert_never(setback)
-
-    async def _once_more(self, verdict: Send, fate: Fate) -> Verdict:
-        """Bind once more, else park."""
-        home = await self._ways.find(fate.origin, again=True)
-        if home is None or fate.cause == ORIGIN_MISSING:
-            return self._park(ORIGIN_MISSING, f"its origin {fate.origin!r} is not there")
-        send = replace(verdict, exchange=home.exchange, fate=replace(fate, cause=ORIGIN_MISSING))
-        return addressing.released_stamp(send, self._now_ms())
-
-    async def _repaired(self, verdict: Send | Wrap) -> Verdict:
-        await self._ways.repair()
-        return addressing.stamped(verdict, self._now_ms())
+    def _full(self, _letter: Letter, fate: LetterFate) -> Verdict:
+        self._keeper.refused(fate.origin)
+        return Leave(fate=replace(fate, step=Step.LEFT, cause="full", gate=fate.origin))
 
     # -- for a person ------------------------------------------------------------------------------------
-    def _park(self, cause: str, why: str, retry: Retry | None = None) -> Verdict:
-        fate = Fate(
-            kind=Kind.PARKED,
-            source=self._intake.dlq,
-            origin=retry.origin.queue if retry else "",
-            policy=retry.policy if retry else "",
-            cause=cause,
-        )
-        headers = {names.CAUSE: cause, names.WHY: why[:500]}
-        send = addressing.parking(self._intake.shape, fate, headers={**headers})
-        return addressing.parked_stamp(send, self._now_ms())
+    def _parked(self, _letter: Letter, cause: Cause, why: str, fate: LetterFate) -> Verdict:
+        return self._aside(cause, why, replace(fate, step=Step.PARKED, cause=cause.value))
+
+    def _aside(self, cause: Cause, why: str, fate: LetterFate) -> Verdict:
+        send = park(addressing.parking_place(self._intake.shape), cause=cause, why=why, fate=fate)
+        return parked_stamp(send, self._now_ms())
 
     def _failed(self, error: Exception) -> Verdict:
-        return self._park(DECISION_FAILED, f"the decision failed: {type(error).__name__}: {error}")
+        cause, why = Cause.DECISION_FAILED, f"the decision failed: {type(error).__name__}: {error}"
+        return self._aside(cause, why, self._fate(cause))
 
-    def _wrap(self, cause: str, why: str) -> Wrap:
-        exchange, key = addressing.parking_place(self._intake.shape)
-        fate = Fate(kind=Kind.PARKED, source=self._intake.dlq, cause=cause)
-        return Wrap(exchange=exchange, routing_key=key, cause=cause, why=why, at_ms=self._now_ms(), fate=fate)
+    def _wrapped(self, why: str) -> Verdict:
+        place, cause = addressing.parking_place(self._intake.shape), Cause.UNREADABLE
+        return park_wrapped(place, cause=cause, why=why, at_ms=self._now_ms(), fate=self._fate(cause))
+
+    def _fate(self, cause: Cause) -> LetterFate:
+        """Of a parked letter of which nothing is known."""
+        return LetterFate(step=Step.PARKED, source=self._intake.dlq, cause=cause.value)
 
     def _tell(self, letter: Letter, known: DecidedKind, drop: Drop | None) -> None:
         trace = letter.headers.get("traceparent")
         send = drop or (known.choices[0][1] if known.choices else known.verdict)
         fate = None if isinstance(send, Retry) or send is None else send.fate
-        if not isinstance(fate, Fate):
-            fate = Fate(kind=Kind.RELEASED, source=self._intake.dlq, origin=known.origin)
+        if not isinstance(fate, LetterFate):
+            fate = LetterFate(step=Step.RELEASED, source=self._intake.dlq, origin=known.origin)
         self._emit(
             Decided(
                 letter_id=letter.id,
@@ -365,25 +333,3 @@ class Sorter:
 
     def _now_ms(self) -> int:
         return int(self._clock().timestamp() * 1000)
-
-
-def _fate(kind: Kind, source: str, decision: Decision, origin: str, reason: str) -> Fate:
-    return Fate(
-        kind=kind,
-        source=source,
-        origin=origin,
-        policy=decision.policy,
-        reason=reason,
-        cause=decision.cause.value,
-        attempt=decision.attempt,
-    )
-
-
-async def patiently(verdict: Verdict) -> Verdict:
-    """The same once more, after a pause: a queue of ours that was just declared refuses for a moment."""
-    await asyncio.sleep(REFUSED_S)
-    return verdict
-
-
-def _later(work: Coroutine[Any, Any, Verdict]) -> Later:
-    return Later(asyncio.ensure_future(work))

@@ -17,6 +17,7 @@ from time import time
 from typing import Final
 
 from deadletter.config.settings import AlertSettings
+from deadletter.core.guards.gate import GateState
 from deadletter.core.layouts.naming import HELD
 from deadletter.core.letter.names import is_ours
 from deadletter.core.text.durations import rough_duration_text
@@ -25,7 +26,6 @@ from deadletter.service.telling.service_events import (
     FindingGone,
     FindingNamed,
     GateChanged,
-    GateState,
     GrowthFound,
     QueueGone,
     QueueSeen,

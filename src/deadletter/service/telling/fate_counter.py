@@ -9,16 +9,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.move.verdict import MoveFailure
-from deadletter.service.telling.service_events import (
-    Confirmed,
-    Fate,
-    Kind,
-    Late,
-    Recovered,
-    ServiceEvent,
-    Trouble,
-)
+from deadletter.service.telling.service_events import Confirmed, Late, Recovered, ServiceEvent, Trouble
 
 TELL_S: Final = 1.0
 LATE_MAX: Final = 20_000
@@ -32,11 +26,11 @@ class FateCounter:
     """`on_confirmed` hears of each bunch before anybody else does."""
 
     def __init__(
-        self, emit: Callable[[ServiceEvent], None], on_confirmed: Callable[[dict[Fate, int]], None]
+        self, emit: Callable[[ServiceEvent], None], on_confirmed: Callable[[dict[LetterFate, int]], None]
     ) -> None:
         self._emit = emit
         self._on_confirmed = on_confirmed
-        self._fates: dict[Fate, int] = {}
+        self._fates: dict[LetterFate, int] = {}
         self._late: list[list[float]] = []
         self._failures: dict[str, str] = {}
         self._failing: dict[str, int] = {}
@@ -44,12 +38,12 @@ class FateCounter:
 
     def on_fate(self, fate: object) -> None:
         """A letter is where its verdict sent it."""
-        if isinstance(fate, Fate):
+        if isinstance(fate, LetterFate):
             self._fates[fate] = self._fates.get(fate, 0) + 1
 
     def failure_in(self, source: str) -> Callable[[MoveFailure], None]:
         """A letter stays in this queue although it should have gone."""
-        fate = Fate(kind=Kind.FAILED, source=source)
+        fate = LetterFate(step=Step.FAILED, source=source)
 
         def on_failure(failure: MoveFailure) -> None:
             self.on_fate(fate)

@@ -21,6 +21,9 @@ from typing import Any, Final, Literal, TextIO, TypeAlias, assert_never
 
 import structlog
 
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
+from deadletter.core.guards.gate import GateState
 from deadletter.service.telling.log_lines import (
     FIELD_CHARS,
     Lines,
@@ -34,14 +37,11 @@ from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
     Decided,
-    Fate,
     FindingGone,
     FindingNamed,
     GateChanged,
-    GateState,
     GrowthFound,
     HousekeepingDone,
-    Kind,
     Late,
     LeaseChanged,
     LifeChanged,
@@ -162,7 +162,7 @@ class _Merged:
     reasons: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, fate: Fate, number: int) -> None:
+    def add(self, fate: LetterFate, number: int) -> None:
         self.letters += number
         self.origins[fate.origin] += number
         self.policies[fate.policy] += number
@@ -186,7 +186,7 @@ class LogListener:
         self._wants_letters = level in ("debug", "info")
         self._clock = clock
         self._later = later or _on_the_loop
-        self._merged: dict[tuple[str, Kind], _Merged] = {}
+        self._merged: dict[tuple[str, Step], _Merged] = {}
         self._flush_asked = False
         self._named: set[tuple[str, str]] = set()
         self._troubles: dict[str, tuple[str, float]] = {}
@@ -252,7 +252,7 @@ class LogListener:
         self._flush_asked = False
         merged, self._merged = self._merged, {}
         for (source, kind), found in merged.items():
-            say = self.log.warning if kind is Kind.FAILED else self.log.info
+            say = self.log.warning if kind is Step.FAILED else self.log.info
             say(
                 f"letters {kind.value}",
                 queue=source,
@@ -263,14 +263,14 @@ class LogListener:
                 causes=_most(found.causes),
             )
 
-    def _merge(self, fates: Mapping[Fate, int]) -> None:
+    def _merge(self, fates: Mapping[LetterFate, int]) -> None:
         for fate, number in fates.items():
-            if not self._wants_letters and fate.kind is not Kind.FAILED:
+            if not self._wants_letters and fate.step is not Step.FAILED:
                 continue
-            key = (fate.source, fate.kind)
+            key = (fate.source, fate.step)
             if key not in self._merged:
                 if len(self._merged) >= _MERGED_LINES:
-                    key = ("(others)", fate.kind)
+                    key = ("(others)", fate.step)
                 self._merged.setdefault(key, _Merged())
             self._merged[key].add(fate, number)
         if self._merged and not self._flush_asked:
@@ -280,7 +280,7 @@ class LogListener:
     def _decided(self, event: Decided) -> None:
         fate = event.fate
         self.log.debug(
-            f"decided: {fate.kind.value}",
+            f"decided: {fate.step.value}",
             letter=event.letter_id,
             queue=fate.source,
             origin=fate.origin,

@@ -11,51 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-
-class Kind(StrEnum):
-    """What became of a letter."""
-
-    DELAYED = "delayed"
-    """Decided: it waits, then goes back."""
-    RELEASED = "released"
-    """Back in its origin."""
-    HELD = "held"
-    """It was due, and a guard keeps it in the broker until its origin can take it."""
-    PARKED = "parked"
-    DISCARDED = "discarded"
-    DROPPED = "dropped"
-    """A copy that a shared fanout made of a letter that goes on elsewhere."""
-    LEFT = "left"
-    """Still where it was, on purpose."""
-    FAILED = "failed"
-    """Still where it was, although it should have gone."""
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Fate:
-    """One kind of end for letters of one kind; many letters share one, and it is compared by identity."""
-
-    kind: Kind
-    source: str
-    """The queue it was taken from."""
-    origin: str = ""
-    """Empty where it is not known."""
-    policy: str = ""
-    reason: str = ""
-    """Why it died: rejected, expired, maxlen, delivery_limit."""
-    cause: str = ""
-    """Why this became of it: a `core.decide.Cause`, or a word of the service's."""
-    delay_ms: int | None = None
-    attempt: int | None = None
-    gate: str = ""
-    """LEFT, because this gate keeps it."""
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.guards.gate import GateState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmed:
     """These letters are in their new home; or, LEFT and FAILED, in their old one."""
 
-    fates: Mapping[Fate, int]
+    fates: Mapping[LetterFate, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +34,7 @@ class Decided:
     """One decision. Only emitted when somebody asked for each of them."""
 
     letter_id: str
-    fate: Fate
+    fate: LetterFate
     why: str
     traceparent: str | None = None
 
@@ -91,13 +55,6 @@ class QueueSeen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueGone:
     queue: str
-
-
-class GateState(StrEnum):
-    OPEN = "open"
-    CLOSED = "closed"
-    PROBING = "probing"
-    RAMPING = "ramping"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

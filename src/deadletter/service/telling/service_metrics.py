@@ -33,6 +33,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from deadletter import __version__
+from deadletter.core.deciding.states import Step
+from deadletter.core.guards.gate import GateState
 from deadletter.core.layouts.naming import HELD
 from deadletter.service.telling.log_lines import without_channel
 from deadletter.service.telling.service_events import (
@@ -42,10 +44,8 @@ from deadletter.service.telling.service_events import (
     FindingGone,
     FindingNamed,
     GateChanged,
-    GateState,
     GrowthFound,
     HousekeepingDone,
-    Kind,
     Late,
     LeaseChanged,
     LifeChanged,
@@ -201,9 +201,9 @@ class Metrics:
             case Confirmed(fates=fates):
                 for fate, number in fates.items():
                     level = "" if fate.delay_ms is None else str(fate.delay_ms)
-                    key = (fate.kind.value, fate.source, fate.origin, fate.reason, fate.policy, level)
+                    key = (fate.step.value, fate.source, fate.origin, fate.reason, fate.policy, level)
                     self._letters.add(key, number)
-                    if fate.kind is Kind.DELAYED and fate.delay_ms is not None:
+                    if fate.step is Step.DELAYED and fate.delay_ms is not None:
                         self._delays.observe(fate.delay_ms / 1000, number)
             case Late(seconds=lateness):
                 observe = self._histograms[LATENESS].observe

@@ -73,7 +73,7 @@ class TraceListener:
             "messaging.system": "rabbitmq",
             "messaging.destination.name": fate.source,
             "deadletter.id": event.letter_id,
-            "deadletter.outcome": fate.kind.value,
+            "deadletter.outcome": fate.step.value,
             "deadletter.origin": fate.origin,
             "deadletter.policy": fate.policy,
             "deadletter.reason": fate.reason,
@@ -91,7 +91,7 @@ class TraceListener:
             if came_with.is_valid:
                 links.append(self._link(came_with))
         self._tracer.start_span(
-            f"deadletter {fate.kind.value}", kind=self._kind, attributes=attributes, links=links
+            f"deadletter {fate.step.value}", kind=self._kind, attributes=attributes, links=links
         ).end()
 
     def close(self) -> None:
