@@ -42,6 +42,17 @@ def pytest_configure() -> None:
         os.environ.pop(name, None)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a real part is marked with its name: `-m "not rabbitmq and not postgresql"`."""
+    for item in items:
+        asks = getattr(item, "fixturenames", ())
+        if "broker" in asks:
+            item.add_marker("rabbitmq")
+        if "postgres" in asks:
+            item.add_marker("postgresql")
+
+
 @pytest.fixture(scope="session")
 def broker_version(request: pytest.FixtureRequest) -> str | None:
     """Which version was asked for; None means what is there."""

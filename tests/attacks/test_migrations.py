@@ -17,13 +17,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import pika
 import pytest
 from tests import postbox
 from tests.brokers import Vhost, call
 from tests.commanding import command
+from tests.paths import ROOT
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
@@ -243,7 +243,7 @@ print(asyncio.run(migrate(parse_addresses({url!r}), {api!r}, planned({kind!r}), 
 
 
 def _script(vhost: Vhost, kind: str, *, after: int = 0, rate: float | None = None) -> str:
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(ROOT)
     return _SCRIPT.format(root=root, after=after, url=vhost.url, api=vhost.api, kind=kind, rate=rate)
 
 

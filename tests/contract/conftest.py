@@ -1,6 +1,6 @@
 """The contract runs on the broker in memory at three versions, and on the real broker of this run.
 
-`pytest tests/contract --broker 4.3` chooses the real one; `-k memory` leaves it out.
+`pytest tests/contract --broker 4.3` chooses the real one; `-m "not rabbitmq"` leaves it out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from deadletter.testing.memory import virtual_time
 MEMORY = ("3.10.8", "4.0.5", "4.3.6")
 
 
-@pytest.fixture(params=[*(f"memory-{version}" for version in MEMORY), "real"])
+@pytest.fixture(
+    params=[*(f"memory-{version}" for version in MEMORY), pytest.param("real", marks=pytest.mark.rabbitmq)]
+)
 async def ground(request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
     """One test's broker."""
     kind = str(request.param)

@@ -11,7 +11,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.broker.test_processor import EXCHANGE, QUEUES, application, dead, letter, never, processor
+from tests.broker.service.test_levels_service import (
+    EXCHANGE,
+    QUEUES,
+    application,
+    dead,
+    letter,
+    never,
+    processor,
+)
 from tests.brokers import Vhost
 from tests.serving import Application
 

@@ -14,7 +14,16 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.broker.test_retry_service import DLQS, EXCHANGE, KEYS, NO_BREAKER, letter, never, parked, sweeping
+from tests.broker.service.test_sweep_service import (
+    DLQS,
+    EXCHANGE,
+    KEYS,
+    NO_BREAKER,
+    letter,
+    never,
+    parked,
+    sweeping,
+)
 from tests.brokers import Vhost
 from tests.commanding import command
 from tests.postbox import Post

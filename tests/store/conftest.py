@@ -1,4 +1,7 @@
-"""One suite, two backends: `ground` is a fresh store on SQLite and then on PostgreSQL."""
+"""One suite, two backends: `ground` is a fresh store on SQLite and then on PostgreSQL.
+
+`pytest tests/store -m "not postgresql"` is the SQLite half, which needs nothing installed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def postgres_ground(postgres: PrivatePostgres) -> PostgresGround:
     return PostgresGround(postgres, postgres.fresh_database())
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgresql)])
 def ground(request: pytest.FixtureRequest) -> Ground:
     """A store that nobody prepared, on each backend."""
     found: Ground = request.getfixturevalue(f"{request.param}_ground")

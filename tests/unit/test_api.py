@@ -5,15 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
+from tests.paths import ROOT
 
 import deadletter
 from deadletter.broker import courier
 from deadletter.testing.node import private
 
-ROOT = Path(__file__).parents[2]
 LIBRARY = {
     "deadletter": [name for name in deadletter.__all__ if name != "__version__"],
     "deadletter.adapters.aio_pika": ["retrying"],

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from tests.paths import ROOT
 
 from deadletter.cli.main import app
 from deadletter.config import load
@@ -21,7 +22,6 @@ from deadletter.config.sources import CONFIG_VARIABLE
 from deadletter.config.tables.keys import variables
 from deadletter.service.telling.service_metrics import METRICS
 
-ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.iterdir() if path.is_file())
 STATE = "/var/lib/deadletter"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import typer
+from tests.paths import ROOT
 
 from deadletter import errors
 from deadletter.cli.main import app
 from deadletter.core.letter import names
 from deadletter.doctor.rules import RULES
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = ("docs/consumer.md", "docs/testing.md", "README.md")
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.web.conftest import Desk, Opened
-from tests.web.test_desk import problem_of
+from tests.web.test_http_app import problem_of
 
 from deadletter.desk import access
 from deadletter.desk.access import Access

@@ -10,7 +10,7 @@ frozen into a queue cannot be changed by a policy any more. One exception: on a 
 A policy with one key that the queue's type does not take has no effect on that queue at all: none of its
 other keys holds, and the next policy that matches applies in its place.
 
-Compared with what real brokers compute in `tests/broker/test_topology.py`.
+Compared with what real brokers compute in `tests/broker/broker/test_live_topology.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ only as whole words, so `a*` is a literal. An empty word is a word: `*` matches 
 of `a..b`, and `a.` has two. Only the empty key has no words at all, so `#` and `""` match it and `*` does
 not.
 
-All of this is checked against real brokers in `tests/broker/test_topic.py`.
+All of this is checked against real brokers in `tests/broker/core/topology/test_topic_on_broker.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 UNVERIFIED: no Docker engine was available where this was written and tested. It follows the documentation of
 the engine and of the image `rabbitmq`; the first person with an engine is asked to run
-`tests/broker/test_private.py` on a machine without RabbitMQ and to take this paragraph out.
+`tests/broker/testing/test_private_node.py` on a machine without RabbitMQ and to take this paragraph out.
 
 Configuration is copied in, not mounted: our folder is closed to the user inside, and an engine may be on
 another machine. Inside it listens on every address, and the engine publishes the ports on 127.0.0.1 only.

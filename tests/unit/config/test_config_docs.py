@@ -1,6 +1,6 @@
 """The page on settings and the example file cannot drift from what the code reads.
 
-To write the tables of the page anew: `python -m tests.unit.test_config_docs`.
+To write the tables of the page anew: `python -m tests.unit.config.test_config_docs`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+
+from tests.paths import ROOT
 
 from deadletter.config import load
 from deadletter.config.files import read
@@ -18,7 +20,7 @@ from deadletter.config.tables.keys import ConfigKey, keys, variables
 from deadletter.config.tables.schema import json_schema
 from deadletter.core.deciding.backoff import compile_schedule
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = DOCS / "configuration.md"
 EXAMPLE = DOCS / "examples" / "deadletter.toml"
 

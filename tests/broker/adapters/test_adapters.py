@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import aio_pika
@@ -19,6 +18,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from faststream import AckPolicy
 from faststream.rabbit import RabbitBroker, RabbitQueue
 from tests.brokers import Vhost
+from tests.paths import ROOT
 from tests.postbox import depth, drain, fill, wait_for
 
 import deadletter.adapters.aio_pika as with_aio_pika
@@ -37,7 +37,7 @@ from deadletter.core.letter.message import View, view
 from deadletter.core.letter.wrapping import unwrap
 from deadletter.errors import UsageError
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 QUEUE = "shop.orders"
 DLQ = f"{QUEUE}__dlq"
 RECIPES = [("with_celery.py", "celery", "celery.dlq"), ("with_dramatiq.py", "orders", "orders.XQ")]

@@ -9,10 +9,10 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.paths import ROOT
 
 from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel, Delivery
@@ -453,7 +453,7 @@ async def test_what_it_does_not_play_it_refuses_in_words(arguments: dict[str, Va
 
 
 def test_the_example_in_the_docs_runs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    page = (ROOT / "docs" / "testing.md").read_text()
     example = page.split("```python\n")[1].split("```")[0]
     found: dict[str, Any] = {}
     exec(example, found)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.paths import ROOT
 
 from deadletter import Consumer, RetryLater, exponential, fixed, linear, park
 from deadletter.core.letter import names
@@ -139,7 +139,7 @@ async def test_a_cut_line_loses_nothing() -> None:
 
 
 async def test_the_page_tells_the_truth() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    page = (ROOT / "docs" / "testing.md").read_text()
     section = page.split("## With the consumer library")[1].split("```python\n")[1].split("```")[0]
     space: dict[str, Any] = {}
     exec(compile(section, "docs/testing.md", "exec"), space)  # our own page

@@ -1,4 +1,7 @@
-"""The corners of topic matching; that they are the broker's corners, tests/broker/test_topic.py checks."""
+"""The corners of topic matching (`core.topology.topic`, `core.text.glob`).
+
+That they are the broker's corners, `tests/broker/core/topology/test_topic_on_broker.py` checks.
+"""
 
 from __future__ import annotations
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.paths import ROOT
 
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
@@ -32,7 +31,7 @@ from deadletter.service.telling.service_events import (
 )
 from deadletter.service.telling.service_metrics import LABEL_SETS, METRICS, Metrics
 
-DOCS = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+DOCS = (ROOT / "docs/metrics.md").read_text()
 ORDER = {metric.name: metric.labels for metric in METRICS if metric.labels}
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

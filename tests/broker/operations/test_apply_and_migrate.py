@@ -19,6 +19,7 @@ import pytest
 from tests import postbox
 from tests.brokers import Vhost, call, in_vhost
 from tests.commanding import command
+from tests.paths import ROOT
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.broker.declare import DeclareOutcome
@@ -342,7 +343,7 @@ def test_a_migration_keeps_every_letter(vhost: Vhost, before: str, after: str) -
 _SCRIPT = """
 import asyncio, sys
 sys.path.insert(0, {root!r})
-from tests.broker.test_topology_cli import planned
+from tests.broker.operations.test_apply_and_migrate import planned
 from deadletter.amqp.address import parse_addresses
 from deadletter.move.courier import Terms
 from deadletter.operations.migrating.migrate import migrate
@@ -354,7 +355,7 @@ print(asyncio.run(migrate(parse_addresses({url!r}), {api!r}, plan.queues["orders
 
 def kill_when(vhost: Vhost, kind: str, queue: str, letters: int) -> None:
     """Migrate in a process of its own and kill -9 it when so many letters are in this queue."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(ROOT)
     script = _SCRIPT.format(root=root, kind=kind, url=vhost.url, api=vhost.api)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         try:

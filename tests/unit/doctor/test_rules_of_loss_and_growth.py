@@ -1,7 +1,7 @@
 """Rules about loss, growth and cycles: a broken shape that is found, and its corrected twin that is clean.
 
 That the broken ones really lose or multiply letters, and the twins do not, is shown on real brokers in
-`tests/broker/test_rules_first.py`.
+`tests/broker/doctor/test_loss_and_growth_on_broker.py`.
 """
 
 from __future__ import annotations

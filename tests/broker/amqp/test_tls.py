@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 from tests import postbox
-from tests.broker.test_check import dlq
+from tests.broker.operations.test_checking import dlq
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.handshake import connect

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.paths import ROOT
+
 from deadletter.config.files import Trail, read
 
 
@@ -95,7 +97,7 @@ LINES: dict[Trail, int] = {
 
 
 def test_the_example_too() -> None:
-    example = Path(__file__).resolve().parents[2] / "docs" / "examples" / "deadletter.toml"
+    example = ROOT / "docs" / "examples" / "deadletter.toml"
     tree, lines = read(example)
     assert trails(tree) <= lines.keys()
     text = example.read_text().splitlines()

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from tests.commanding import command
+from tests.paths import ROOT
 
 import deadletter
 
 SOURCES = Path(deadletter.__file__).parents[1]
-EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "deadletter.toml"
+EXAMPLE = ROOT / "docs" / "examples" / "deadletter.toml"
 
 
 AMQP_URL = "an AMQP URL such as amqp://user:password@host:5672/vhost"

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from tests import postbox
-from tests.broker.test_check import die, dlq
+from tests.broker.operations.test_checking import die, dlq
 from tests.brokers import Vhost
 
 from deadletter.amqp.address import parse_addresses
