@@ -22,6 +22,7 @@ from deadletter.broker.session import Link
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import held_name, return_exchange_name
 from deadletter.core.layouts.pieces import REFUSING
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,
@@ -127,7 +128,7 @@ class WaysBack:
 
     async def _hold(self, gate: str) -> None:
         channel = await self._channel()
-        arguments = {"x-queue-type": "quorum", **REFUSING}
+        arguments = {X_QUEUE_TYPE: "quorum", **REFUSING}
         try:
             await channel.declare_queue(held_name(gate), arguments=arguments)
         except PreconditionFailed:

@@ -24,6 +24,7 @@ from deadletter.core.deciding.deaths import CountBy, count_deaths, counted_in, r
 from deadletter.core.letter import look_cost, names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.look_cost import LookCost
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.queue_patterns import Mapping as Names
 from deadletter.errors import DeadletterError, NotFound, QueueMissing, UsageError
 from deadletter.move import courier
@@ -151,7 +152,7 @@ async def _exists(connection: Connection, queue: str) -> bool:
 
 
 async def _create(channel: Channel, target: str, wish: CheckWish, server_version: str) -> None:
-    arguments: dict[str, Value] = {"x-queue-type": wish.target_type}
+    arguments: dict[str, Value] = {X_QUEUE_TYPE: wish.target_type}
     if wish.target_type == "quorum":
         arguments |= look_cost.no_limit_arguments(server_version)
     await channel.declare_queue(target, arguments=arguments)

@@ -34,6 +34,7 @@ from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.service import level, serving
 from deadletter.core.topology.drift import planned_exchanges
 from deadletter.core.topology.plan import Plan
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.safekeeping import shortfalls
 from deadletter.core.topology.vhost import Queue, Topology
 from deadletter.errors import (
@@ -327,7 +328,7 @@ class DeclaredLayouts:
         channel = await (await self._link.connection("declare")).channel()
         queue = level(delay_ms, level_name(delay_ms))
         try:
-            await channel.declare_queue(queue.name, arguments={"x-queue-type": queue.type, **queue.arguments})
+            await channel.declare_queue(queue.name, arguments={X_QUEUE_TYPE: queue.type, **queue.arguments})
         finally:
             with suppress(WireError):
                 await channel.close()

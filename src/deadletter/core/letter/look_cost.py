@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT
+
 DEFAULT_LIMIT: Final = 20
 """The delivery limit of a quorum queue from RabbitMQ 4.0 on, where nobody set another."""
 
@@ -118,7 +120,7 @@ def limits_deliveries(server_version: str) -> bool:
 
 def no_limit_arguments(server_version: str) -> dict[str, int]:
     """The argument that takes the limit off a quorum queue; on 3.x the same one destroys letters."""
-    return {"x-delivery-limit": -1} if limits_deliveries(server_version) else {}
+    return {X_DELIVERY_LIMIT: -1} if limits_deliveries(server_version) else {}
 
 
 def advice(queue: str, vhost: str) -> str:

@@ -23,6 +23,7 @@ from typing import Final
 
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.queue_arguments import as_policy_key
 
 LIMITS: Final = frozenset({"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"})
 """Keys of which the smaller value holds."""
@@ -135,7 +136,7 @@ def effective(arguments: Mapping[str, Value], definition: Mapping[str, Value], k
     """What holds of a declaration's arguments and a policy's definition, by policy name."""
     merged = dict(definition)
     for argument, own in arguments.items():
-        key = argument.removeprefix("x-")
+        key = as_policy_key(argument)
         if key not in merged:
             merged[key] = own
         elif not (key == "overflow" and kind == "quorum"):

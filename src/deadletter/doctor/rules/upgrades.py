@@ -19,6 +19,12 @@ from typing import Final
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.look_cost import version_of
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import (
+    X_DELAYED_RETRY,
+    X_QUEUE_MASTER_LOCATOR,
+    X_QUEUE_MODE,
+    X_QUEUE_VERSION,
+)
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules.alternates import set_policy
@@ -95,8 +101,8 @@ POLICY_KEYS: Final[Mapping[str, VersionChange]] = {
     "queue-mode": _LAZY,
 }
 ARGUMENTS: Final[Mapping[str, VersionChange]] = {
-    "x-queue-master-locator": _LOCATOR,
-    "x-queue-mode": _LAZY,
+    X_QUEUE_MASTER_LOCATOR: _LOCATOR,
+    X_QUEUE_MODE: _LAZY,
 }
 
 
@@ -113,7 +119,7 @@ def refused_by_4(case: Case) -> Iterator[Finding]:
 
 
 def _of_argument(argument: str, value: Value) -> VersionChange | None:
-    if argument == "x-queue-version":
+    if argument == X_QUEUE_VERSION:
         return _FIRST_STORE if value == 1 else None
     return ARGUMENTS.get(argument)
 
@@ -189,7 +195,7 @@ def _transient(queue: Queue) -> Finding:
 def native_delay_ignored(case: Case) -> Iterator[Finding]:
     version = version_of(case.version)
     for queue in case.topology.queues.values():
-        if any(argument.startswith("x-delayed-retry-") for argument in queue.arguments):
+        if any(argument.startswith(X_DELAYED_RETRY) for argument in queue.arguments):
             if version < _NATIVE:
                 yield _ignored_arguments(case, queue)
             elif queue.type != "quorum":
@@ -255,7 +261,7 @@ def _refused_policies(case: Case) -> Iterator[Finding]:
 
 
 def _delay_arguments(queue: Queue) -> str:
-    return ", ".join(sorted(name for name in queue.arguments if name.startswith("x-delayed-retry-")))
+    return ", ".join(sorted(name for name in queue.arguments if name.startswith(X_DELAYED_RETRY)))
 
 
 def _exact(text: str) -> tuple[int, int, int]:

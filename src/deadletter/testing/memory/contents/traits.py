@@ -10,6 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from deadletter.core.topology.queue_arguments import (
+    X_CONSUMER_TIMEOUT,
+    X_MAX_PRIORITY,
+    X_QUEUE_LEADER_LOCATOR,
+    X_QUEUE_VERSION,
+    X_QUORUM_INITIAL_GROUP_SIZE,
+    as_argument,
+)
 from deadletter.errors import UsageError
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
@@ -74,7 +82,7 @@ _RETRIES: Final = frozenset({"delayed-retry-type", "delayed-retry-min", "delayed
 
 
 def _arguments(keys: frozenset[str], *more: str) -> frozenset[str]:
-    return frozenset({f"x-{key}" for key in keys} | set(more))
+    return frozenset({as_argument(key) for key in keys} | set(more))
 
 
 def traits_of(version: str) -> Traits:
@@ -106,11 +114,11 @@ def traits_of(version: str) -> Traits:
         native_retry=newest,
         foreign_to_classic=_arguments(
             _STREAMS | _QUORUM | _IN_MEMORY | (_RETRIES if newest else frozenset()),
-            "x-quorum-initial-group-size",
-            *(() if four else ("x-queue-leader-locator",)),
-            *(("x-consumer-timeout",) if newest else ()),
+            X_QUORUM_INITIAL_GROUP_SIZE,
+            *(() if four else (X_QUEUE_LEADER_LOCATOR,)),
+            *((X_CONSUMER_TIMEOUT,) if newest else ()),
         ),
-        foreign_to_quorum=_arguments(_STREAMS | _CLASSIC, "x-max-priority", "x-queue-version"),
+        foreign_to_quorum=_arguments(_STREAMS | _CLASSIC, X_MAX_PRIORITY, X_QUEUE_VERSION),
         checks_queue_mode=not newest,
         queue_versions=frozenset({2} if newest else {1, 2}),
         no_master_locator=newest,
