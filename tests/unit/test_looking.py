@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from deadletter.core.letter.look_cost import (
-    DEFAULT_LIMIT,
     Deliveries,
     LookCost,
     advice,
     deliveries_by_default,
     deliveries_of,
 )
+from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT
 from deadletter.move.refused_letters import PAUSE_MAX_S, PAUSE_S, RefusedLetters
 
 

@@ -136,7 +136,7 @@ def resting(request: Request) -> Mapping[str, Value]:
 
 
 def unlimited(request: Request) -> Mapping[str, Value]:
-    return {"delivery-limit": -1} if request.counts_deliveries else {}
+    return {"delivery-limit": -1} if request.traits.limits_deliveries else {}
 
 
 def parked(request: Request) -> Parts:

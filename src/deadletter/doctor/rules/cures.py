@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.look_cost import no_limit_arguments, version_of
+from deadletter.core.letter.look_cost import no_limit_arguments
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT, X_QUEUE_TYPE, as_argument
 from deadletter.core.topology.vhost import Queue
@@ -82,7 +82,7 @@ def no_limit(case: Case, queue: Queue) -> str:
     imposed = any(
         p.operator and _sets(p, queue) and "delivery-limit" in p.definition for p in case.topology.policies
     )
-    if version_of(case.version) < (4, 0) or frozen or imposed:
+    if not case.traits.unlimited_by_minus_one or frozen or imposed:
         return take_off(case, queue, "delivery-limit")
     return set_policy(case, queue, delivery_limit=-1)
 
@@ -102,7 +102,7 @@ def declare_queue(case: Case, name: str, kind: str) -> str:
     if kind != "quorum":
         return admin(case, "declare queue", name=name, durable="true")
     arguments: dict[str, Value] = {**no_limit_arguments(case.version)}
-    if _is_new_tool(case):
+    if case.traits.new_admin_tool:
         return admin(
             case, "declare queue", name=name, type=kind, durable="true", arguments=json.dumps(arguments)
         )
@@ -128,15 +128,11 @@ def bind(case: Case, exchange: str, queue: str, key: str) -> str:
 def admin(case: Case, what: str, **options: str) -> str:
     """A rabbitmqadmin command. From 4.3 on the tool is another one, with other spelling."""
     vhost = shlex.quote(case.topology.vhost)
-    if _is_new_tool(case):
+    if case.traits.new_admin_tool:
         spelled = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in options.items()]
         return f"rabbitmqadmin --vhost {vhost} {what} {' '.join(spelled)}"
     spelled = [shlex.quote(f"{name}={value}") for name, value in options.items()]
     return f"rabbitmqadmin --vhost={vhost} {what} {' '.join(spelled)}"
-
-
-def _is_new_tool(case: Case) -> bool:
-    return version_of(case.version) >= (4, 3)
 
 
 def _is_frozen(queue: Queue, name: str, wanted: Value) -> bool:

@@ -32,9 +32,9 @@ from deadletter.core.topology.queue_arguments import (
     X_QUEUE_VERSION,
     X_SINGLE_ACTIVE_CONSUMER,
 )
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.errors import ChannelClosed, ClosedByBroker, channel_closed, connection_closed
 from deadletter.testing.memory.contents.queue_rules import CLASSIC, QUORUM
-from deadletter.testing.memory.contents.traits import Traits
 
 _NUMBERS: Final = (
     X_MESSAGE_TTL,

@@ -17,6 +17,7 @@ from typing import Final
 
 from deadletter.core.letter import field_table, message, names
 from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.testing.memory.contents.items import (
     QueuedCopy,
     Record,
@@ -25,7 +26,6 @@ from deadletter.testing.memory.contents.items import (
     with_headers,
     without,
 )
-from deadletter.testing.memory.contents.traits import Traits
 
 REJECTED: Final = "rejected"
 EXPIRED: Final = "expired"

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from deadletter.core.letter import field_table, message, names
-from deadletter.testing.memory.contents.traits import Traits
+from deadletter.core.topology.rabbitmq_versions import Traits
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")

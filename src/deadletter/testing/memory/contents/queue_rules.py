@@ -12,7 +12,7 @@ from typing import Final
 
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT, as_argument
-from deadletter.testing.memory.contents.traits import Traits
+from deadletter.core.topology.rabbitmq_versions import Traits
 
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from deadletter.core.letter import message
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.queue_arguments import X_SINGLE_ACTIVE_CONSUMER
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.testing.memory.clock import Clock, Timer
 from deadletter.testing.memory.contents.death_records import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from deadletter.testing.memory.contents.items import (
@@ -30,7 +31,6 @@ from deadletter.testing.memory.contents.items import (
 )
 from deadletter.testing.memory.contents.queue_rules import QUORUM, QueueBehaviour
 from deadletter.testing.memory.contents.subscribers import QueueSubscribers, Subscriber
-from deadletter.testing.memory.contents.traits import Traits
 
 QUORUM_PREFETCH: Final = 2_000
 """What a consumer of a quorum queue gets at most when it sets no limit."""
