@@ -21,6 +21,7 @@ from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.broker.declare import DeclareOutcome
 from deadletter.broker.live_topology import read_topology
+from deadletter.broker.queue_counts import counts_on
 from deadletter.cli.demo import demo_consumer, demo_serve
 from deadletter.cli.doctor_command import finding_text
 from deadletter.cli.peek_command import letter_text
@@ -98,7 +99,7 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     tally = await _move(address, _every_tenth)
     _report(console, tally, DLQ)
     await _until(channel, DLQ, tally.failed + tally.left)
-    left = (await channel.declare_queue(DLQ, passive=True)).message_count
+    left = (await counts_on(channel, DLQ)).ready
     console.print(f"{count(left)} still in {DLQ}: exactly those, and the others went by at the same time.")
     console.rule("5. dlq check: what died twice is for a person")
     await publish_all(channel, "shop", "order.placed", _orders(NEW))
@@ -202,7 +203,7 @@ async def _reject_all(channel: Channel, letters: int, *, inside: int | None = No
 async def _until(channel: Channel, queue: str, letters: int) -> None:
     """Dying and being given back are not instant: wait until so many are there."""
     for _ in range(600):
-        if (await channel.declare_queue(queue, passive=True)).message_count >= letters:
+        if (await counts_on(channel, queue)).ready >= letters:
             return
         await asyncio.sleep(0.05)
 

@@ -22,6 +22,7 @@ from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
+from deadletter.broker.queue_counts import counts_on
 from deadletter.cli.terminal.units import count
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
@@ -156,7 +157,7 @@ async def _settled(address: Address, shop: _Shop) -> bool:
     channel = await connection.channel()
     until = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < until:
-        parked = (await channel.declare_queue(names.PARKED, passive=True)).message_count
+        parked = (await counts_on(channel, names.PARKED)).ready
         if len(shop.done) == shop.orders - 1 and parked == 3:
             break
         await asyncio.sleep(0.1)

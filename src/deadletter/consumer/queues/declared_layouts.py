@@ -25,6 +25,7 @@ from deadletter.broker.declare import DeclareOutcome, declare
 from deadletter.broker.housekeeping import EVERY_S, Housekeeper
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.management import management
+from deadletter.broker.queue_counts import counts_on
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Lost
 from deadletter.consumer.outcomes import Rules
@@ -222,7 +223,7 @@ class DeclaredLayouts:
         try:
             for queue in queues:
                 looked_for = _Missing("queue", queue)
-                await channel.declare_queue(queue, passive=True)
+                await counts_on(channel, queue)
             for exchange in exchanges:
                 looked_for = _Missing("exchange", exchange)
                 await channel.declare_exchange(exchange, "", passive=True)
