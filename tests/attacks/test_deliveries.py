@@ -30,21 +30,22 @@ from deadletter.core.layouts.naming import lifting_policy_name
 from deadletter.core.letter import look_cost, names
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.letter.wrapping import unwrap
+from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT, version_of
 from deadletter.move.courier import Bounds, Courier, Leave, MoveTally
 
-LIMIT = look_cost.DEFAULT_LIMIT
+LIMIT = DEFAULT_LIMIT
 
 
 def limited(vhost: Vhost) -> dict[str, object]:
     """RabbitMQ 3.x has no limit by default: there somebody set the one that 4.x has."""
-    return {"x_delivery_limit": LIMIT} if look_cost.version_of(vhost.broker.version) < (4, 0) else {}
+    return {"x_delivery_limit": LIMIT} if version_of(vhost.broker.version) < (4, 0) else {}
 
 
 def doomed(vhost: Vhost, number: int, queue: str = "dlq") -> list[bytes]:
     """Letters of which a crash destroys each; on 4.3 any return does: they died of the limit."""
     bodies = [b"%d" % n for n in range(number)]
     postbox.declare(vhost.url, queue, kind="quorum", **limited(vhost))
-    if look_cost.version_of(vhost.broker.version) >= (4, 3):
+    if version_of(vhost.broker.version) >= (4, 3):
         towards = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": queue}
         postbox.declare(vhost.url, "work", kind="quorum", **towards)
         postbox.fill(vhost.url, "work", bodies, dead=False)
@@ -112,7 +113,7 @@ def start(vhost: Vhost, *arguments: str, api: bool = True) -> subprocess.Popen[s
 
 
 def knows_without_asking(vhost: Vhost) -> bool:
-    return look_cost.version_of(vhost.broker.version) >= (4, 0)
+    return version_of(vhost.broker.version) >= (4, 0)
 
 
 ASKED = pytest.mark.parametrize("api", [True, False], ids=["asked", "not asked"])
@@ -267,7 +268,7 @@ def test_a_letter_that_fits_into_no_frame(vhost: Vhost) -> None:
         assert json.loads(told.stdout)["renewed"] == 0
         if told.returncode:
             assert "frame" in next(iter(json.loads(told.stdout)["parked"]))
-    costs = look_cost.version_of(vhost.broker.version) < (4, 3)
+    costs = version_of(vhost.broker.version) < (4, 3)
     assert codes.count(1) == (1 if costs else 0), "it is put aside once, and that is said once"
     none_is_missing(vhost, [b"poison"], "dlq", names.PARKED)
 

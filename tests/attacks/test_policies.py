@@ -27,8 +27,8 @@ from tests.serving import Application, Served, served
 
 from deadletter.amqp.channel import Delivery
 from deadletter.core.letter import message
-from deadletter.core.letter.look_cost import version_of
 from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.topology.rabbitmq_versions import version_of
 from deadletter.testing.node.private import private_broker
 
 PARKED = "deadletter.parked"

@@ -21,9 +21,9 @@ from deadletter.amqp.publisher import PublishOutcome, publish_all
 from deadletter.core.letter import field_table
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage, View, encode, header_table, view
+from deadletter.core.topology.rabbitmq_versions import Traits, traits_of
 from deadletter.errors import ConnectionLost
 from deadletter.testing.memory import MemoryBroker, settle
-from deadletter.testing.memory.contents.traits import Traits, traits_of
 
 _T = TypeVar("_T")
 

@@ -11,6 +11,7 @@ from deadletter.amqp import requests
 from deadletter.amqp.channel import Channel
 from deadletter.broker.lease import Lease
 from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.errors import (
     AccessRefused,
     ClosedByBroker,
@@ -19,7 +20,6 @@ from deadletter.errors import (
     ResourceLocked,
     WireError,
 )
-from deadletter.testing.memory.contents.traits import Traits
 
 Ask = Callable[[Channel], Awaitable[object]]
 

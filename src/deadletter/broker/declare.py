@@ -33,6 +33,7 @@ from deadletter.core.topology.drift import (
     planned_exchanges,
 )
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import X_DEAD_LETTER_EXCHANGE
 from deadletter.core.topology.vhost import Binding, DestinationKind, Exchange, Queue, Topology
 from deadletter.errors import (
     AccessRefused,
@@ -207,7 +208,7 @@ def _needs(planned: Exchange | Queue | Binding) -> str:
         case Exchange(name=name):
             return f"configure on {name!r}"
         case Queue(name=name):
-            target = planned.arguments.get("x-dead-letter-exchange")
+            target = planned.arguments.get(X_DEAD_LETTER_EXCHANGE)
             return f"configure on {name!r}" + (
                 f", read on it, and write on {target!r}" if target is not None else ""
             )

@@ -27,6 +27,7 @@ from deadletter.amqp.connection import Connection
 from deadletter.broker.asked_delays import closing_key, lease_for
 from deadletter.broker.lease import Lease
 from deadletter.broker.management import Management
+from deadletter.broker.queue_counts import counts_on
 from deadletter.core.layouts.naming import ASKED, RETURN, return_exchange_name
 from deadletter.errors import ChannelClosed, WireError
 
@@ -164,8 +165,8 @@ class Housekeeper:
         """How many letters went with it (one may come between two commands); None: the queue stays."""
         channel = await self._connection.channel()
         try:
-            found = await channel.declare_queue(queue, passive=True)
-            if found.message_count or found.consumer_count:
+            found = await counts_on(channel, queue)
+            if found.ready or found.consumers:
                 return None
             return await channel.delete_queue(queue)
         finally:

@@ -18,10 +18,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from deadletter.amqp.channel import Channel
+from deadletter.amqp.connection import Connection
+from deadletter.broker.queue_counts import counts_of, counts_on
 from deadletter.broker.session import Link
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import held_name, return_exchange_name
 from deadletter.core.layouts.pieces import REFUSING
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,
@@ -127,7 +130,7 @@ class WaysBack:
 
     async def _hold(self, gate: str) -> None:
         channel = await self._channel()
-        arguments = {"x-queue-type": "quorum", **REFUSING}
+        arguments = {X_QUEUE_TYPE: "quorum", **REFUSING}
         try:
             await channel.declare_queue(held_name(gate), arguments=arguments)
         except PreconditionFailed:
@@ -153,8 +156,8 @@ class WaysBack:
         if channel is None or channel.error is not None:
             channel = self._looking = await self._channel()
         try:
-            told = await channel.declare_queue(origin, passive=True)
-            state = OriginState(exists=True, consumers=told.consumer_count, ready=told.message_count)
+            told = await counts_on(channel, origin)
+            state = OriginState(exists=True, consumers=told.consumers, ready=told.ready)
         except NotFound:
             state = OriginState(exists=False, consumers=0, ready=0)
         except ChannelClosed:
@@ -195,17 +198,15 @@ class WaysBack:
         return Home(origin=origin, exchange=name)
 
     async def _there(self, origin: str) -> bool:
-        channel = await self._channel()
         try:
-            await channel.declare_queue(origin, passive=True)
-        except NotFound:
-            return False
+            return await counts_of(await self._connection(), origin) is not None
         except ChannelClosed:
             return True  # it is there, and we may not know more
-        await channel.close()
-        return True
 
     async def _channel(self) -> Channel:
+        return await (await self._connection()).channel()
+
+    async def _connection(self) -> Connection:
         if self._link is None:
             raise ConnectionLost("no connection to the broker")
-        return await (await self._link.connection("declare")).channel()
+        return await self._link.connection("declare")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from deadletter import config
 from deadletter.amqp.address import Address
+from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link, supervise
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.care import parked_lines
@@ -17,7 +18,7 @@ from deadletter.cli.terminal.output import result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count, parse_rate, parse_span, span
 from deadletter.core.text.safe_text import line, lines
-from deadletter.errors import NotFound, QueueMissing, UsageError
+from deadletter.errors import UsageError
 from deadletter.move.courier import Bounds, Courier, Deaths, Ended, MoveTally, Send, Terms
 from deadletter.operations.lifting import renewed_words, taking
 
@@ -93,13 +94,7 @@ async def _move(
 
 
 async def _depth(link: Link, queue: str) -> int:
-    channel = await (await link.connection("consume")).channel()
-    try:
-        depth = (await channel.declare_queue(queue, passive=True)).message_count
-    except NotFound:
-        raise QueueMissing(queue, link.address.vhost) from None
-    await channel.close()
-    return depth
+    return (await counts_of_existing(await link.connection("consume"), queue)).ready
 
 
 def _dry_text(wish: MoveWish, would: int) -> str:

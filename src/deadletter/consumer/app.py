@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deadletter.amqp.address import parse_addresses
+from deadletter.broker.queue_counts import counts_of
 from deadletter.broker.session import Link, Persistence
 from deadletter.consumer.backoffs import Delays, milliseconds
 from deadletter.consumer.events import Audience, Listener, Stopping
@@ -33,7 +34,6 @@ from deadletter.consumer.signals import Signals
 from deadletter.consumer.statistics import (
     QueueStatistics,
     delays_of,
-    depth_of,
     drain_level,
     queue_statistics,
     way_of,
@@ -221,10 +221,11 @@ class Consumer:
                     f"drain {queue}: expected delays of layout {way} ({there or 'none'} s), got "
                     f"{', '.join(f'{ms / 1000:g}' for ms in sorted(unknown))} s"
                 )
+            connection = await link.connection("declare")
             chosen = [
                 name
                 for name, ms in levels.items()
-                if (not wanted or ms in wanted) and await depth_of(link, name) is not None
+                if (not wanted or ms in wanted) and await counts_of(connection, name) is not None
             ]
         return {name: await drain_level(self._addresses, way, queue, name) for name in chosen}
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
+from deadletter.broker.queue_counts import counts_of
 from deadletter.broker.session import Link, Persistence, Waiting, supervise
 from deadletter.broker.session import SessionEvent as SessionEvent
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
@@ -27,7 +28,6 @@ from deadletter.consumer.queues.health_wait import HealthCheck, HealthWait
 from deadletter.consumer.queues.layout_routes import ConsumerLayout
 from deadletter.consumer.queues.queue_consumer import QueueConsumer
 from deadletter.consumer.queues.queue_options import QueueOptions
-from deadletter.consumer.statistics import depth_of
 from deadletter.core.guards.budget import Budget
 from deadletter.errors import ConnectionLost, DeadletterError, MoveFailed
 
@@ -298,10 +298,10 @@ class Serving:
 
     async def _watch_depth(self, link: Link, watch: DepthWatch) -> None:
         while True:
-            found = await depth_of(link, watch.queue)
-            if found is not None and found[0] > watch.above:
+            found = await counts_of(await link.connection("declare"), watch.queue)
+            if found is not None and found.ready > watch.above:
                 try:
-                    answer = watch.call(DepthAlert(queue=watch.queue, depth=found[0], above=watch.above))
+                    answer = watch.call(DepthAlert(queue=watch.queue, depth=found.ready, above=watch.above))
                     if inspect.isawaitable(answer):
                         await answer
                 except asyncio.CancelledError:

@@ -6,12 +6,12 @@ Both work on connections of their own, whether the consumer runs or not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 from deadletter.amqp.address import Address
 from deadletter.broker.live_topology import read_topology
+from deadletter.broker.queue_counts import counts_of, counts_of_existing
 from deadletter.broker.session import Link
 from deadletter.consumer.queues.layout_routes import ConsumerLayout, extra_rung_name
 from deadletter.consumer.queues.queue_options import QueueOptions
@@ -22,7 +22,7 @@ from deadletter.core.layouts.naming import DUE, PARKED, dlq_name, level_name
 from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import ManagementRefused, NotFound, QueueMissing, UsageError, WireError
+from deadletter.errors import ManagementRefused, UsageError
 from deadletter.move.courier import Bounds, Courier, MoveTally
 from deadletter.move.verdict import Leave, Send, Verdict
 
@@ -117,37 +117,23 @@ async def queue_statistics(
     link: Link, way: ConsumerLayout, queue: str, schedule: Schedule, more: Sequence[Schedule] = ()
 ) -> QueueStatistics:
     """As it is now. QueueMissing when the queue itself is not there; what else is missing counts as empty."""
-    counted = await depth_of(link, queue)
-    if counted is None:
-        raise QueueMissing(queue, link.address.vhost)
+    connection = await link.connection("declare")
+    counted = await counts_of_existing(connection, queue)
     levels = []
     for name, delay_ms in delays_of(way, queue, schedule, more).items():
-        found = await depth_of(link, name)
-        levels.append(LevelStatistics(queue=name, delay_ms=delay_ms, depth=found[0] if found else 0))
+        found = await counts_of(connection, name)
+        levels.append(LevelStatistics(queue=name, delay_ms=delay_ms, depth=found.ready if found else 0))
     aside = parked_in(way, queue)
-    parked = None if aside is None else await depth_of(link, aside)
+    parked = None if aside is None else await counts_of(connection, aside)
     return QueueStatistics(
         queue=queue,
         layout=way.value,
-        depth=counted[0],
-        consumers=counted[1],
+        depth=counted.ready,
+        consumers=counted.consumers,
         levels=tuple(levels),
         parked_in=aside,
-        parked=None if aside is None else parked[0] if parked else 0,
+        parked=None if aside is None else parked.ready if parked else 0,
     )
-
-
-async def depth_of(link: Link, queue: str) -> tuple[int, int] | None:
-    """Messages that are ready, and consumers; None when there is no such queue."""
-    channel = await (await link.connection("declare")).channel()
-    try:
-        found = await channel.declare_queue(queue, passive=True)
-    except NotFound:
-        return None
-    finally:
-        with suppress(WireError):
-            await channel.close()
-    return found.message_count, found.consumer_count
 
 
 async def drain_level(addresses: Sequence[Address], way: ConsumerLayout, queue: str, level: str) -> MoveTally:

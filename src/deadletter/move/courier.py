@@ -26,6 +26,7 @@ from typing import Final, TypeAlias
 
 from deadletter.amqp.address import Address
 from deadletter.broker import session
+from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Connected, Link, Persistence, Waiting
 from deadletter.core.letter.envelope import Deaths
 from deadletter.core.letter.letter import Letter
@@ -36,7 +37,6 @@ from deadletter.errors import (
     ConnectionForced,
     MoveFailed,
     NotFound,
-    QueueMissing,
 )
 from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.decision_runner import Judging
@@ -293,12 +293,7 @@ class Courier:
         if not self._bounds.depth_at_start:
             self._total = self._bounds.count
             return count
-        channel = await (await link.connection("consume")).channel()
-        try:
-            depth = (await channel.declare_queue(self._source, passive=True)).message_count
-        except NotFound:
-            raise QueueMissing(self._source, link.address.vhost) from None
-        await channel.close()
+        depth = (await counts_of_existing(await link.connection("consume"), self._source)).ready
         if self._total is not None:
             # Again after a loss: letters whose ack was lost are back and must be taken once more, and a
             # queue that has just been started may not tell its true depth yet.

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
+from deadletter.broker.queue_counts import counts_on
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.errors import ConsumerCancelled, NotFound, WireError
 from deadletter.move.receipts import Receipts
@@ -228,7 +229,7 @@ class Intake:
 
     async def _more_to_come(self) -> bool:
         try:
-            return (await self.channel.declare_queue(self._source, passive=True)).message_count > 0
+            return (await counts_on(self.channel, self._source)).ready > 0
         except WireError:
             return False  # the channel says why to whoever made it
 
@@ -274,7 +275,7 @@ async def see_back(connection: Connection, source: str, held: int) -> None:
     try:
         until = asyncio.get_running_loop().time() + BACK_S
         while asyncio.get_running_loop().time() < until:
-            if (await channel.declare_queue(source, passive=True)).message_count >= held:
+            if (await counts_on(channel, source)).ready >= held:
                 break
             await asyncio.sleep(BACK_PAUSE_S)
     except NotFound:

@@ -18,6 +18,7 @@ from typing import Final
 
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
+from deadletter.broker.queue_counts import counts_on
 from deadletter.core.letter import field_table, message, names
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.errors import MessageError, NotFound, WireError
@@ -201,7 +202,7 @@ class Intakes:
         )
 
     async def _consumers(self, channel: Channel) -> int:
-        return (await channel.declare_queue(self._source, passive=True)).consumer_count
+        return (await counts_on(channel, self._source)).consumers
 
     async def _dismiss(self) -> None:
         """The successor will not be needed."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
+from deadletter.broker.queue_counts import counts_on
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.errors import ConnectionLost, MoveFailed, WireError
 from deadletter.move.decision_runner import DecisionRunner, Judging
@@ -252,7 +253,7 @@ class Passage:
         """Whether the source has nothing more for us although less came than was expected."""
         if self._busy or now - self._delivered_at < IDLE_S:
             return None
-        ready = (await self._intakes.present.channel.declare_queue(self._source, passive=True)).message_count
+        ready = (await counts_on(self._intakes.present.channel, self._source)).ready
         if ready == 0 and self.seen == self._seen_before:
             return Ended.EMPTY
         return Ended.STALLED if now - self._delivered_at > STALLED_S else None

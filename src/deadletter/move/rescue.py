@@ -22,6 +22,7 @@ from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, delivery_count, move_number
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.core.letter.parking import Cause, parked_headers
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.errors import ChannelClosed, MessageError
 from deadletter.move.intake import Intake
 from deadletter.move.outlet import Cargo, Outlet, id_of
@@ -209,7 +210,7 @@ class Rescue:
 async def _declare_parked(connection: Connection) -> None:
     channel = await connection.channel()
     try:
-        await channel.declare_queue(names.PARKED, arguments={"x-queue-type": "quorum"})
+        await channel.declare_queue(names.PARKED, arguments={X_QUEUE_TYPE: "quorum"})
     except ChannelClosed:
         return  # it is there in another shape, or we may not declare it: the publish shows what is true
     await channel.close()

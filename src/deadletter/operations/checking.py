@@ -19,13 +19,15 @@ from deadletter.amqp.address import Address
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
 from deadletter.broker.management import list_queues
+from deadletter.broker.queue_counts import counts_of
 from deadletter.broker.session import Connected, Link, supervise
 from deadletter.core.deciding.deaths import CountBy, count_deaths, counted_in, read_history
 from deadletter.core.letter import look_cost, names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.look_cost import LookCost
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.queue_patterns import Mapping as Names
-from deadletter.errors import DeadletterError, NotFound, QueueMissing, UsageError
+from deadletter.errors import DeadletterError, QueueMissing, UsageError
 from deadletter.move import courier
 from deadletter.move.courier import Courier, Deaths, Ended, Leave, Letter, Send, Verdict
 from deadletter.operations.lifting import renewed_words, taking
@@ -141,17 +143,11 @@ async def _plan(link: Link, wish: CheckWish) -> tuple[list[tuple[str, str]], str
 
 
 async def _exists(connection: Connection, queue: str) -> bool:
-    channel = await connection.channel()
-    try:
-        await channel.declare_queue(queue, passive=True)
-    except NotFound:
-        return False
-    await channel.close()
-    return True
+    return await counts_of(connection, queue) is not None
 
 
 async def _create(channel: Channel, target: str, wish: CheckWish, server_version: str) -> None:
-    arguments: dict[str, Value] = {"x-queue-type": wish.target_type}
+    arguments: dict[str, Value] = {X_QUEUE_TYPE: wish.target_type}
     if wish.target_type == "quorum":
         arguments |= look_cost.no_limit_arguments(server_version)
     await channel.declare_queue(target, arguments=arguments)

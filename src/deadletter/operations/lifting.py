@@ -25,6 +25,7 @@ from deadletter.core.layouts.naming import lifting_policy_name
 from deadletter.core.letter import look_cost
 from deadletter.core.letter.look_cost import Deliveries
 from deadletter.core.topology import drift
+from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import DeadletterError, ManagementRefused, UsageError, WireError
 from deadletter.move.asked_limits import LimitSource
 
@@ -111,7 +112,7 @@ def _may_lift(found: Taking) -> bool:
     if known.limit is None:
         found.notes.append(f"--lift-limit was not needed: {found.queue} has no delivery limit")
         return False
-    if look_cost.version_of(found.server_version) < (4, 0):
+    if not traits_of(found.server_version).unlimited_by_minus_one:
         raise UsageError(
             f"RabbitMQ {found.server_version} takes no policy that lifts a limit (4.0 does); {found.queue} "
             f"has one of {known.limit.limit}: change the policy or the argument that sets it"

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from deadletter.amqp.address import Address
 from deadletter.broker.session import Connected
 from deadletter.core.deciding.letter_view import LetterView, view_letter
-from deadletter.core.letter import look_cost, names
+from deadletter.core.letter import names
 from deadletter.core.letter.header_values import MAX_NAME_BYTES, shown
 from deadletter.core.letter.look_cost import Deliveries, LookCost
 from deadletter.core.letter.message import View
 from deadletter.core.text.safe_text import block
+from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import MessageError
 from deadletter.move.courier import Bounds, Courier, Leave, Letter, MoveEvent, Verdict
 from deadletter.operations.lifting import Taking, taking
@@ -131,7 +132,7 @@ class _Eye:
             properties=letter.view,
             letter=view_letter(
                 headers,
-                broker_keeps_client_deaths=look_cost.version_of(self._asked.server_version) < (4, 0),
+                broker_keeps_client_deaths=traits_of(self._asked.server_version).believes_clients,
                 content_type=letter.view.content_type,
                 body=letter.body,
             ),

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from deadletter.amqp.address import Address
 from deadletter.broker.management import management
+from deadletter.broker.queue_counts import QueueCounts, counts_of_existing
 from deadletter.broker.session import Link, supervise
 from deadletter.errors import ManagementRefused
 
@@ -30,12 +31,10 @@ class Withheld:
 async def withheld(addresses: Sequence[Address], api: str | None, queue: str) -> Withheld | None:
     """What a queue holds although nothing of it was handed out; None when it is simply empty."""
 
-    async def count(link: Link) -> tuple[int, int, Address]:
-        channel = await (await link.connection("consume")).channel()
-        told = await channel.declare_queue(queue, passive=True)
-        return told.message_count, told.consumer_count, link.address
+    async def count(link: Link) -> tuple[QueueCounts, Address]:
+        return await counts_of_existing(await link.connection("consume"), queue), link.address
 
-    ready, consumers, address = await supervise(addresses, count)
+    (ready, consumers), address = await supervise(addresses, count)
     told = await _told(address, api, queue)
     if told.get("type") == "stream":
         return Withheld(

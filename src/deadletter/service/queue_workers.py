@@ -19,10 +19,10 @@ from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import DUE, HELD
-from deadletter.core.letter.look_cost import version_of
 from deadletter.core.text.glob import glob
 from deadletter.core.topology.descent import Descent
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.core.topology.vhost import Topology
 from deadletter.errors import ServiceRefused
 from deadletter.move.asked_limits import LimitSource
@@ -293,7 +293,7 @@ class QueueWorkers:
             shape=ServedLayout(one.watch.layout),
             policies=self.policies_of(one.watch),
             continuous=one.watch.mode is Mode.CONSUME,
-            keeps_client_deaths=version_of(self._version) < (4, 0),
+            keeps_client_deaths=traits_of(self._version).believes_clients,
             numbered_ms=one.watch.delays_ms,
             fanouts=lambda: self._fanouts,
             origin_by=one.watch.origin_by,

@@ -14,7 +14,7 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.handshake import connect
 from deadletter.broker.definitions_file import read_definitions
 from deadletter.broker.live_topology import read_topology
-from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.rabbitmq_versions import version_of
 from deadletter.core.topology.routing import Router
 from deadletter.core.topology.routing_keys import Keys
 from deadletter.core.topology.vhost import Binding, DestinationKind, Topology

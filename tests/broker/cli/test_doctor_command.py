@@ -12,7 +12,7 @@ from tests.brokers import Vhost, call
 from tests.commanding import command
 
 from deadletter.core.layouts import LAYOUTS
-from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.rabbitmq_versions import version_of
 
 
 def dlq(*arguments: str, url: str, api: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -22,8 +22,8 @@ from tests.postbox import run, wait_for
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.broker.live_topology import read_topology
-from deadletter.core.letter.look_cost import version_of
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.rabbitmq_versions import version_of
 from deadletter.core.topology.vhost import Queue, Topology, topology
 from deadletter.doctor.finding import Finding, Severity
 from deadletter.doctor.rules import access, effects, live, neglect, refusal, upgrades

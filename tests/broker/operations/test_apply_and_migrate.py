@@ -28,10 +28,10 @@ from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Fixed, compile_schedule
 from deadletter.core.layouts import LAYOUTS
 from deadletter.core.letter import names
-from deadletter.core.letter.look_cost import version_of
 from deadletter.core.topology.drift import DifferentQueue, Interrupted, Missing, Overruled, compare
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.migration import copies_name, detour_name, waiting_name
+from deadletter.core.topology.rabbitmq_versions import version_of
 from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import UsageError
 from deadletter.move.courier import Terms

@@ -28,6 +28,7 @@ from deadletter.core.deciding.deaths import (
 from deadletter.core.letter import look_cost, names
 from deadletter.core.letter.look_cost import LookCost
 from deadletter.core.topology.queue_patterns import mapping
+from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import ManagementRefused, QueueMissing, UsageError
 from deadletter.operations.checking import CheckWish, QueueReport, Report, check
 
@@ -99,7 +100,7 @@ def test_a_pattern_and_its_targets(vhost: Vhost) -> None:
     assert postbox.depth(vhost.url, "other") == 2
     assert vhost.get("queues", "dead.orders")["type"] == "quorum"
     assert vhost.get("queues", "dead.orders")["durable"]
-    if look_cost.limits_deliveries(vhost.broker.version):
+    if traits_of(vhost.broker.version).limits_deliveries:
         assert vhost.get("queues", "dead.orders")["arguments"]["x-delivery-limit"] == -1
 
 

@@ -15,6 +15,7 @@ from deadletter.cli.peek_command import letter_text
 from deadletter.core.letter import look_cost
 from deadletter.core.letter.look_cost import LookCost
 from deadletter.core.letter.message import RawMessage, View, encode
+from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT
 from deadletter.errors import QueueMissing
 from deadletter.operations.peeking import PeekResult, body_text, peek
 
@@ -92,7 +93,7 @@ def test_thirty_looks_destroy_nothing_and_the_count_is_shown(vhost: Vhost) -> No
         assert len(seen.letters) == 10
         renewed += seen.renewed
         if seen.cost is LookCost.A_DELIVERY and turn == 3:
-            assert {letter.remaining_deliveries for letter in seen.letters} == {look_cost.DEFAULT_LIMIT - 3}
+            assert {letter.remaining_deliveries for letter in seen.letters} == {DEFAULT_LIMIT - 3}
         postbox.wait_for(lambda: postbox.depth(vhost.url, "dlq") == 10, "all of them back")
     assert (renewed > 0) == (look_cost.look_cost(vhost.broker.version) is LookCost.A_DELIVERY)
     assert Counter(post.body for post in postbox.drain(vhost.url, "dlq", expect=10)) == Counter(bodies)

@@ -21,6 +21,7 @@ from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.broker.declare import DeclareOutcome
 from deadletter.broker.live_topology import read_topology
+from deadletter.broker.queue_counts import counts_on
 from deadletter.cli.demo import demo_consumer, demo_serve
 from deadletter.cli.doctor_command import finding_text
 from deadletter.cli.peek_command import letter_text
@@ -34,6 +35,11 @@ from deadletter.core.deciding.deaths import ByReason
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.topology.queue_arguments import (
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
+    X_QUEUE_TYPE,
+)
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.doctor.finding import Finding, Severity
 from deadletter.move import courier
@@ -93,7 +99,7 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     tally = await _move(address, _every_tenth)
     _report(console, tally, DLQ)
     await _until(channel, DLQ, tally.failed + tally.left)
-    left = (await channel.declare_queue(DLQ, passive=True)).message_count
+    left = (await counts_on(channel, DLQ)).ready
     console.print(f"{count(left)} still in {DLQ}: exactly those, and the others went by at the same time.")
     console.rule("5. dlq check: what died twice is for a person")
     await publish_all(channel, "shop", "order.placed", _orders(NEW))
@@ -130,7 +136,7 @@ async def _heal(console: Console, broker: PrivateBroker, channel: Channel) -> bo
     for queue in ("invoices", "mails"):
         await channel.declare_queue(f"{queue}.dlq")
         await channel.bind_queue(f"{queue}.dlq", "shared.dlx")
-        await channel.declare_queue(queue, arguments={"x-dead-letter-exchange": "shared.dlx"})
+        await channel.declare_queue(queue, arguments={X_DEAD_LETTER_EXCHANGE: "shared.dlx"})
     address = parse_addresses(broker.url)[0]
     found = await _examined(address, broker.api)
     console.print("Two queues share one fanout for their dead letters. [b]dlq doctor[/]:")
@@ -139,7 +145,7 @@ async def _heal(console: Console, broker: PrivateBroker, channel: Channel) -> bo
     for queue in ("invoices", "mails"):
         # A queue's arguments are frozen, so it is declared again; its letters would move with --migrate.
         await channel.delete_queue(queue)
-        await channel.declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        await channel.declare_queue(queue, arguments={X_QUEUE_TYPE: "quorum"})
         live = await read_topology(address, broker.api)
         schedule = compile_schedule(Fixed(delays_ms=(1_000, 10_000, 60_000)), 3)
         plan = layouts.plan("return", queue, schedule=schedule, version=live.version, there=live)
@@ -161,11 +167,11 @@ async def _examined(address: Address, api: str) -> list[Finding]:
 
 async def _set_up(channel: Channel) -> None:
     await channel.declare_exchange("shop", "topic")
-    await channel.declare_queue(DLQ, arguments={"x-queue-type": "quorum"})
-    dead: dict[str, Value] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DLQ}
-    await channel.declare_queue(ORDERS, arguments={"x-queue-type": "quorum", **dead})
-    await channel.declare_queue(REVIEW, arguments={"x-queue-type": "quorum"})
-    await channel.declare_queue(RETIRED, arguments={"x-queue-type": "quorum"})
+    await channel.declare_queue(DLQ, arguments={X_QUEUE_TYPE: "quorum"})
+    dead: dict[str, Value] = {X_DEAD_LETTER_EXCHANGE: "", X_DEAD_LETTER_ROUTING_KEY: DLQ}
+    await channel.declare_queue(ORDERS, arguments={X_QUEUE_TYPE: "quorum", **dead})
+    await channel.declare_queue(REVIEW, arguments={X_QUEUE_TYPE: "quorum"})
+    await channel.declare_queue(RETIRED, arguments={X_QUEUE_TYPE: "quorum"})
     await channel.bind_queue(ORDERS, "shop", "order.*")
 
 
@@ -197,7 +203,7 @@ async def _reject_all(channel: Channel, letters: int, *, inside: int | None = No
 async def _until(channel: Channel, queue: str, letters: int) -> None:
     """Dying and being given back are not instant: wait until so many are there."""
     for _ in range(600):
-        if (await channel.declare_queue(queue, passive=True)).message_count >= letters:
+        if (await counts_on(channel, queue)).ready >= letters:
             return
         await asyncio.sleep(0.05)
 

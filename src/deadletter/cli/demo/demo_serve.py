@@ -22,11 +22,17 @@ from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
+from deadletter.broker.queue_counts import counts_on
 from deadletter.cli.terminal.units import count
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage, View
 from deadletter.core.text.safe_text import line
+from deadletter.core.topology.queue_arguments import (
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
+    X_QUEUE_TYPE,
+)
 from deadletter.operations.peeking import peek
 from deadletter.service.running import Service
 from deadletter.service.telling.service_events import Confirmed, LifeChanged, ServiceEvent, Stage
@@ -78,9 +84,9 @@ async def show(console: Console, broker: PrivateBroker, *, orders: int) -> bool:
     connection = await connect(address, name="dlq demo shop")
     channel = await connection.channel()
     for queue in (QUEUE, OLD):
-        await channel.declare_queue(f"{queue}.dlq", arguments={"x-queue-type": "quorum"})
-        dead: dict[str, Value] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{queue}.dlq"}
-        await channel.declare_queue(queue, arguments={"x-queue-type": "quorum", **dead})
+        await channel.declare_queue(f"{queue}.dlq", arguments={X_QUEUE_TYPE: "quorum"})
+        dead: dict[str, Value] = {X_DEAD_LETTER_EXCHANGE: "", X_DEAD_LETTER_ROUTING_KEY: f"{queue}.dlq"}
+        await channel.declare_queue(queue, arguments={X_QUEUE_TYPE: "quorum", **dead})
     shop = _Shop(orders=orders, handled=Counter(), done=set())
     fates: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as directory:
@@ -141,7 +147,7 @@ async def _sell(channel: Channel, shop: _Shop) -> None:
     await publishing.delete_queue(OLD)
     # One is published straight into the dead letter queue, with deaths that somebody made up.
     death: dict[str, Value] = {"queue": ELSEWHERE, "reason": "rejected", "count": 1}
-    forged = message.encode(View(delivery_mode=2, headers={"x-death": [death]}))
+    forged = message.encode(View(delivery_mode=2, headers={names.X_DEATH: [death]}))
     await publish_all(publishing, "", f"{QUEUE}.dlq", [RawMessage(forged, b"-2")])
 
 
@@ -151,7 +157,7 @@ async def _settled(address: Address, shop: _Shop) -> bool:
     channel = await connection.channel()
     until = asyncio.get_running_loop().time() + PATIENCE_S
     while asyncio.get_running_loop().time() < until:
-        parked = (await channel.declare_queue(names.PARKED, passive=True)).message_count
+        parked = (await counts_on(channel, names.PARKED)).ready
         if len(shop.done) == shop.orders - 1 and parked == 3:
             break
         await asyncio.sleep(0.1)

@@ -33,10 +33,10 @@ from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import JqCondition, Match, Policies, Policy
 from deadletter.core.letter.header_values import shown
-from deadletter.core.letter.look_cost import version_of
 from deadletter.core.text.durations import duration_text, rough_duration_text
 from deadletter.core.text.glob import glob
 from deadletter.core.topology.descent import Descent
+from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import ManagementRefused, UsageError
 from deadletter.operations.peeking import peek
 from deadletter.operations.withheld import withheld
@@ -133,7 +133,7 @@ def explain_queue(
         Sample(headers=seen.letter.headers, content_type=seen.properties.content_type, body=seen.body),
         settings,
         watch=watch,
-        old_broker=version_of(look.server_version) < (4, 0),
+        old_broker=traits_of(look.server_version).believes_clients,
         now=datetime.now(UTC),
         as_json=as_json,
         place=event_loop.run(_place(settings, queue, () if chosen is None else chosen.origins)),

@@ -25,6 +25,7 @@ from deadletter.broker.declare import DeclareOutcome, declare
 from deadletter.broker.housekeeping import EVERY_S, Housekeeper
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.management import management
+from deadletter.broker.queue_counts import counts_on
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Lost
 from deadletter.consumer.outcomes import Rules
@@ -34,6 +35,7 @@ from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.service import level, serving
 from deadletter.core.topology.drift import planned_exchanges
 from deadletter.core.topology.plan import Plan
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.safekeeping import shortfalls
 from deadletter.core.topology.vhost import Queue, Topology
 from deadletter.errors import (
@@ -221,7 +223,7 @@ class DeclaredLayouts:
         try:
             for queue in queues:
                 looked_for = _Missing("queue", queue)
-                await channel.declare_queue(queue, passive=True)
+                await counts_on(channel, queue)
             for exchange in exchanges:
                 looked_for = _Missing("exchange", exchange)
                 await channel.declare_exchange(exchange, "", passive=True)
@@ -327,7 +329,7 @@ class DeclaredLayouts:
         channel = await (await self._link.connection("declare")).channel()
         queue = level(delay_ms, level_name(delay_ms))
         try:
-            await channel.declare_queue(queue.name, arguments={"x-queue-type": queue.type, **queue.arguments})
+            await channel.declare_queue(queue.name, arguments={X_QUEUE_TYPE: queue.type, **queue.arguments})
         finally:
             with suppress(WireError):
                 await channel.close()

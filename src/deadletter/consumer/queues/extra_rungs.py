@@ -12,6 +12,7 @@ from deadletter.broker.session import Link
 from deadletter.consumer.queues.layout_routes import extra_rung_name
 from deadletter.core.layouts.naming import around
 from deadletter.core.layouts.pieces import delay_queue
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.errors import WireError
 
 
@@ -35,7 +36,7 @@ async def declare_rung(link: Link, queue: str, target: str) -> None:
     rung = delay_queue(target, {"dead-letter-exchange": back, "message-ttl": delay_ms})
     channel = await (await link.connection("declare")).channel()
     try:
-        await channel.declare_queue(target, arguments={"x-queue-type": rung.type, **rung.arguments})
+        await channel.declare_queue(target, arguments={X_QUEUE_TYPE: rung.type, **rung.arguments})
     finally:
         with suppress(WireError):
             await channel.close()

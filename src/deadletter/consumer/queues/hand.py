@@ -22,6 +22,7 @@ from typing import Final
 
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
+from deadletter.broker.queue_counts import counts_on
 from deadletter.errors import ConsumerCancelled, WireError
 from deadletter.move.intake import Intake, Window
 
@@ -133,7 +134,7 @@ class Hand(Intake):
             # Every delivery that the queue made before it counted is here before its answer. What we publish
             # into it ourselves would come as well, and given back it would seem to have died alone.
             try:
-                ready = (await self.channel.declare_queue(self._queue, passive=True)).message_count
+                ready = (await counts_on(self.channel, self._queue)).ready
             except WireError:
                 return False  # the channel says why to whoever made it
             if not ready and not self._publishing():

@@ -36,8 +36,6 @@ FAILURES: Final = frozenset({"rejected", "delivery_limit"})
 FIRST_DEATH: Final = ("x-first-death-queue", "x-first-death-reason")
 """The pair that died first, as the broker notes it."""
 
-X_DEATH: Final = "x-death"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
@@ -73,7 +71,7 @@ class History:
 
 def read_history(headers: Mapping[str, object]) -> History:
     """The deaths a letter carries, whatever its headers hold."""
-    recent, skipped, truncated = _read_list(headers.get(X_DEATH))
+    recent, skipped, truncated = _read_list(headers.get(names.X_DEATH))
     older, _, _ = _read_list(headers.get(names.DEATHS))
     return History(recent=recent, older=older, skipped=skipped, truncated=truncated)
 
@@ -246,9 +244,9 @@ def counted_in(by: CountBy) -> tuple[str, ...]:
         case NamedHeader(header=header):
             return (header,)
         case FirstEntry():
-            return (X_DEATH, names.DEATHS, *FIRST_DEATH)
+            return (names.X_DEATH, names.DEATHS, *FIRST_DEATH)
         case ByReason() | ByQueue() | SumOfAll():
-            return (X_DEATH, names.DEATHS)
+            return (names.X_DEATH, names.DEATHS)
         case _:
             assert_never(by)
 

@@ -16,6 +16,7 @@ from deadletter.core.layouts.request import Request
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology import merging
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import X_DEAD_LETTER_EXCHANGE, as_argument
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Queue
 from deadletter.errors import UsageError
 
@@ -39,7 +40,7 @@ def own_dlq(request: Request, dlq: str) -> Parts:
     settings = towards(dlq)
     if _against(request, settings) is None:
         return resting_queue(request, dlq) + _policy(request, settings)
-    exchange = request.frozen.get("x-dead-letter-exchange", DEFAULT_EXCHANGE)
+    exchange = request.frozen.get(X_DEAD_LETTER_EXCHANGE, DEFAULT_EXCHANGE)
     note = (
         f"{request.queue} was declared with a dead-letter exchange or key of its own, which no policy can "
         f"change: its letters go on to exchange {exchange!r}; watch the dead-letter queue behind it. "
@@ -102,7 +103,7 @@ def _why_not_safely(request: Request) -> str | None:
     if any(key in now for key in _LENGTHS) and now.get("overflow") != "reject-publish":
         return "at least once needs overflow reject-publish, and its length limit drops the oldest instead"
     frozen = _against(request, SAFELY)
-    return None if frozen is None else f"x-{frozen} is frozen at its declaration"
+    return None if frozen is None else f"{as_argument(frozen)} is frozen at its declaration"
 
 
 def _against(request: Request, settings: Mapping[str, Value]) -> str | None:

@@ -87,7 +87,7 @@ def design(request: Request) -> Plan:
 def _refuse_other_deaths(request: Request) -> None:
     """Whatever else lets a letter die in the queue sends it round without a rejection."""
     now = dict(settings_now(request))
-    if request.counts_deliveries:  # then our policy takes a limit off, unless it is an operator's
+    if request.traits.limits_deliveries:  # then our policy takes a limit off, unless it is an operator's
         now["delivery-limit"] = operator_settings(request).get("delivery-limit")
     if now.get("overflow") == "reject-publish":  # then a full queue refuses, and nothing in it dies
         now["max-length"] = now["max-length-bytes"] = None

@@ -17,7 +17,7 @@ from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts.application import dead_lettering
 from deadletter.core.layouts.naming import dlq_name
 from deadletter.core.layouts.pieces import Parts, plan_of, resting_queue, towards
-from deadletter.core.layouts.request import NATIVE_FROM, Request
+from deadletter.core.layouts.request import Request
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.plan import Correction, Plan
 from deadletter.errors import UsageError
@@ -55,7 +55,7 @@ def growth(schedule: Schedule) -> NativeGrowth | None:
 
 def obstacle(request: Request) -> str | None:
     """Why this layout cannot be, as `expected …, got …`; None: it can."""
-    if request.numbers < NATIVE_FROM:
+    if not request.traits.native_retry_policies:
         return f"expected RabbitMQ 4.3.1 or later, got {request.version}"
     if request.type != "quorum":
         return f"expected a quorum queue, got a {request.type} one"

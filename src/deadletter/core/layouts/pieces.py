@@ -35,6 +35,7 @@ from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import LIMITS, BrokerPolicy, Chooser, void_keys
 from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.topology.queue_arguments import X_OVERFLOW, as_argument
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Binding, Exchange, Queue, topology
 from deadletter.errors import UsageError
 
@@ -47,7 +48,7 @@ SAFELY: Final[Mapping[str, Value]] = MappingProxyType(
     {"dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
 )
 """Without reject-publish RabbitMQ silently takes at-least-once for at-most-once."""
-REFUSING: Final[Mapping[str, Value]] = MappingProxyType({"x-overflow": "reject-publish"})
+REFUSING: Final[Mapping[str, Value]] = MappingProxyType({X_OVERFLOW: "reject-publish"})
 """What every queue of ours is declared with where letters rest."""
 
 
@@ -135,7 +136,7 @@ def resting(request: Request) -> Mapping[str, Value]:
 
 
 def unlimited(request: Request) -> Mapping[str, Value]:
-    return {"delivery-limit": -1} if request.counts_deliveries else {}
+    return {"delivery-limit": -1} if request.traits.limits_deliveries else {}
 
 
 def parked(request: Request) -> Parts:
@@ -145,7 +146,7 @@ def parked(request: Request) -> Parts:
 def resting_place(request: Request, name: str) -> Queue:
     """A queue of ours where letters rest. One that is there without the argument stays as it is."""
     there = request.at(name)
-    bare = there is not None and "x-overflow" not in there.arguments
+    bare = there is not None and X_OVERFLOW not in there.arguments
     return Queue(name=name, type="quorum", arguments={} if bare else REFUSING)
 
 
@@ -175,7 +176,7 @@ def as_found(queue: Queue) -> Queue:
 
 def delay_queue(name: str, settings: Mapping[str, Value]) -> Queue:
     """A queue that nobody consumes: a letter waits its TTL and goes on, at least once."""
-    frozen = {f"x-{key}": value for key, value in {**settings, **SAFELY}.items()}
+    frozen = {as_argument(key): value for key, value in {**settings, **SAFELY}.items()}
     return Queue(name=name, type="quorum", arguments=frozen)
 
 

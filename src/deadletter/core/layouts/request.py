@@ -7,7 +7,6 @@ and has to carry its settings on; and what was frozen into a queue at its declar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,13 +16,10 @@ from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts.naming import MAX_NAME_BYTES
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.names import is_ours
+from deadletter.core.topology.rabbitmq_versions import Traits, traits_of
 from deadletter.core.topology.vhost import Queue, Topology
 from deadletter.errors import UsageError
 
-OLDEST: Final = (3, 10, 0)
-"""The first with at-least-once dead-lettering, on which every delay here rests."""
-NATIVE_FROM: Final = (4, 3, 1)
-"""The first that takes delayed retries as policy keys; 4.3.0 takes them as arguments only."""
 MAX_QUEUES: Final = 100
 """Of one layout for one queue."""
 _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
@@ -61,7 +57,7 @@ class Request:
                 f"queue: expected a queue with a name of its own, got {self.queue!r}: RabbitMQ reserves "
                 "amq. for names it makes up; give the queue a name"
             )
-        if self.numbers < OLDEST:
+        if not self.traits.at_least_once:
             raise UsageError(
                 f"version: expected RabbitMQ 3.10 or later, as in 4.3.6, got {self.version!r}; "
                 "older ones can lose a letter between a delay and the queue behind it: upgrade"
@@ -73,15 +69,9 @@ class Request:
             )
 
     @property
-    def numbers(self) -> tuple[int, int, int]:
-        """Major, minor and patch; zeros where the version does not tell."""
-        found = re.match(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", self.version)
-        return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else (0, 0, 0)
-
-    @property
-    def counts_deliveries(self) -> bool:
-        """Whether a quorum queue of this broker has a delivery limit that nobody asked for."""
-        return self.numbers >= (4, 0, 0)
+    def traits(self) -> Traits:
+        """What a broker of this version does."""
+        return traits_of(self.version)
 
     @property
     def found(self) -> Queue | None:

@@ -15,6 +15,7 @@ from deadletter.core.layouts.naming import DUE, lifting_policy_name
 from deadletter.core.layouts.pieces import Parts, delay_queue, exact_policy, policy_now, towards
 from deadletter.core.layouts.request import Request
 from deadletter.core.topology.merging import BrokerPolicy, Chooser
+from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT
 from deadletter.core.topology.vhost import Queue, Topology, topology
 
 _NOBODY: str = "-"
@@ -49,7 +50,7 @@ def limit_of(there: Topology, queue: Queue) -> Limit | None:
     """The delivery limit of a queue: each crash of ours spends a delivery of what we hold."""
     if queue.type != "quorum" or (limit := queue.delivery_limit(there.version)) is None:
         return None
-    frozen = queue.arguments.get("x-delivery-limit")
+    frozen = queue.arguments.get(X_DELIVERY_LIMIT)
     if isinstance(frozen, int) and frozen >= 0:
         return Limit(
             queue=queue.name, limit=limit, policy=None

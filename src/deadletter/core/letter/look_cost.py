@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-DEFAULT_LIMIT: Final = 20
-"""The delivery limit of a quorum queue from RabbitMQ 4.0 on, where nobody set another."""
+from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT
+from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT, traits_of
 
 
 class LookCost(Enum):
@@ -84,26 +84,16 @@ class Deliveries:
 UNLIMITED: Final = Deliveries(limit=None, nack_costs=False, known=True)
 
 
-def version_of(text: str) -> tuple[int, int]:
-    """Major and minor of a version a broker tells; (0, 0) when it does not."""
-    found = re.match(r"(\d{1,4})\.(\d{1,4})", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
 def deliveries_of(server_version: str, limit: int | None) -> Deliveries:
     """Of a queue whose limit we were told."""
-    return Deliveries(limit=limit, nack_costs=_nack_costs(server_version), known=True)
+    return Deliveries(limit=limit, nack_costs=traits_of(server_version).nack_counts, known=True)
 
 
 def deliveries_by_default(server_version: str) -> Deliveries:
     """Of a queue of which we know nothing; the worse where the version is not known either."""
-    version = version_of(server_version)
-    limit = None if (0, 0) < version < (4, 0) else DEFAULT_LIMIT
-    return Deliveries(limit=limit, nack_costs=_nack_costs(server_version))
-
-
-def _nack_costs(server_version: str) -> bool:
-    return version_of(server_version) < (4, 3)
+    traits = traits_of(server_version)
+    limit = traits.default_delivery_limit if traits.is_known else DEFAULT_LIMIT
+    return Deliveries(limit=limit, nack_costs=traits.nack_counts)
 
 
 def look_cost(server_version: str) -> LookCost:
@@ -111,14 +101,9 @@ def look_cost(server_version: str) -> LookCost:
     return deliveries_by_default(server_version).cost
 
 
-def limits_deliveries(server_version: str) -> bool:
-    """Whether a quorum queue on this broker has a limit by default."""
-    return version_of(server_version) >= (4, 0)
-
-
 def no_limit_arguments(server_version: str) -> dict[str, int]:
     """The argument that takes the limit off a quorum queue; on 3.x the same one destroys letters."""
-    return {"x-delivery-limit": -1} if limits_deliveries(server_version) else {}
+    return {X_DELIVERY_LIMIT: -1} if traits_of(server_version).unlimited_by_minus_one else {}
 
 
 def advice(queue: str, vhost: str) -> str:

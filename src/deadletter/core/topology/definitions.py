@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.vhost import (
     Binding,
     DestinationKind,
@@ -91,7 +92,7 @@ class _Parts:
 
 def queue_of(item: Item) -> Queue:
     arguments = dict(item.get("arguments") or {})
-    kind = str(arguments.pop("x-queue-type", None) or item.get("type") or "classic")
+    kind = str(arguments.pop(X_QUEUE_TYPE, None) or item.get("type") or "classic")
     return Queue(
         name=str(item["name"]),
         type=kind,

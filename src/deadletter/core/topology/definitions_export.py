@@ -11,6 +11,7 @@ from typing import Any
 
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.drift import planned_exchanges
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology
 
 
@@ -92,4 +93,4 @@ def _binding(vhost: str, binding: Binding) -> dict[str, Any]:
 def declared_arguments(queue: Queue) -> dict[str, Value]:
     """The arguments with which the queue is declared: its type is one of them."""
     rest: Mapping[str, Value] = queue.arguments
-    return {"x-queue-type": queue.type, **rest}
+    return {X_QUEUE_TYPE: queue.type, **rest}

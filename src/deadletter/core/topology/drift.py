@@ -21,6 +21,14 @@ from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology import migration
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import (
+    X_QUEUE_LEADER_LOCATOR,
+    X_QUEUE_MASTER_LOCATOR,
+    X_QUEUE_TYPE,
+    X_QUEUE_VERSION,
+    X_QUORUM_INITIAL_GROUP_SIZE,
+    as_argument,
+)
 from deadletter.core.topology.vhost import (
     PREDECLARED,
     Binding,
@@ -34,7 +42,7 @@ from deadletter.core.topology.vhost import (
 Planned: TypeAlias = Exchange | Queue | Binding | BrokerPolicy
 
 PLACEMENT: Final = frozenset(
-    {"x-queue-leader-locator", "x-queue-master-locator", "x-quorum-initial-group-size", "x-queue-version"}
+    {X_QUEUE_LEADER_LOCATOR, X_QUEUE_MASTER_LOCATOR, X_QUORUM_INITIAL_GROUP_SIZE, X_QUEUE_VERSION}
 )
 """Arguments about where and how a queue is kept; they change nothing about its letters."""
 _THERE_ALWAYS: Final = frozenset(name for name, _ in PREDECLARED)
@@ -168,7 +176,7 @@ def _overruled(queue: Queue, found: Queue, plan: Topology, live: Topology) -> Ov
     held = then.queues[queue.name]
     governed = any(policy.fits(queue.name, queue.type) for policy in plan.policies)
     differences = tuple(
-        one for one in _between(queue.effective, held.effective) if f"x-{one.key}" not in PLACEMENT
+        one for one in _between(queue.effective, held.effective) if as_argument(one.key) not in PLACEMENT
     )
     if not governed and not names.is_ours(queue.name):
         # Somebody's own queue, which the plan only mentions: their policies on it are their business.
@@ -192,7 +200,7 @@ def _between(planned: Mapping[str, Value], found: Mapping[str, Value]) -> tuple[
 def _queue_settings(queue: Queue) -> dict[str, Value]:
     flags = {"durable": queue.durable, "auto-delete": queue.auto_delete, "exclusive": queue.exclusive}
     arguments = {
-        key: value for key, value in queue.arguments.items() if key not in PLACEMENT and key != "x-queue-type"
+        key: value for key, value in queue.arguments.items() if key not in PLACEMENT and key != X_QUEUE_TYPE
     }
     return {"type": queue.type, **flags, **arguments}
 

@@ -22,7 +22,8 @@ from functools import lru_cache
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.look_cost import version_of
+from deadletter.core.topology.queue_arguments import as_policy_key
+from deadletter.core.topology.rabbitmq_versions import traits_of
 
 LIMITS: Final = frozenset({"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"})
 """Keys of which the smaller value holds."""
@@ -50,16 +51,13 @@ _VOID: Final[Mapping[str, frozenset[str]]] = {
     | {"max-in-memory-length", "max-in-memory-bytes"},
 }
 """Keys that make a policy void on a queue of this type; measured on 3.10.8, 4.0.5 and 4.3.6."""
-_VOID_BEFORE_4: Final = frozenset({"queue-leader-locator"})
-_VOID_FROM_4: Final = frozenset({"max-in-memory-length", "max-in-memory-bytes"})
-"""The same on classic queues, of some versions only."""
 
 
 def void_keys(kind: str, definition: Iterable[str], version: str = "") -> frozenset[str]:
     """Those of a policy's keys for which a queue of this type takes none of the policy."""
     void = _VOID.get(kind, frozenset[str]())
     if kind == "classic" and version:
-        void |= _VOID_FROM_4 if version_of(version) >= (4, 0) else _VOID_BEFORE_4
+        void |= traits_of(version).void_on_classic
     return void.intersection(definition)
 
 
@@ -135,7 +133,7 @@ def effective(arguments: Mapping[str, Value], definition: Mapping[str, Value], k
     """What holds of a declaration's arguments and a policy's definition, by policy name."""
     merged = dict(definition)
     for argument, own in arguments.items():
-        key = argument.removeprefix("x-")
+        key = as_policy_key(argument)
         if key not in merged:
             merged[key] = own
         elif not (key == "overflow" and kind == "quorum"):

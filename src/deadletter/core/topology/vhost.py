@@ -16,9 +16,9 @@ from enum import Enum
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.look_cost import DEFAULT_LIMIT, version_of
 from deadletter.core.topology import merging
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.rabbitmq_versions import traits_of
 
 DEFAULT_EXCHANGE: Final = ""
 
@@ -137,7 +137,7 @@ class Queue:
             return None
         limit = _number(self.effective.get("delivery-limit"))
         if limit is None:
-            return DEFAULT_LIMIT if version_of(version) >= (4, 0) else None
+            return traits_of(version).default_delivery_limit
         return None if limit < 0 else limit
 
 

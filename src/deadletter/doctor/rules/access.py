@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from deadletter.core.letter import names
+from deadletter.core.topology.queue_arguments import X_DEAD_LETTER_EXCHANGE
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Permission, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules.case import Case, Rule
@@ -24,7 +25,6 @@ from deadletter.doctor.rules.path_words import exchange_step, queue_step
 
 _DEFAULT_BY_NAME: Final = "amq.default"
 """What the default exchange is called where permissions are checked."""
-_DECLARED_DLX: Final = "x-dead-letter-exchange"
 
 
 def retry_permissions(case: Case) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def retry_permissions(case: Case) -> Iterator[Finding]:
     permissions = {each.user: each for each in case.topology.permissions}
     yield from _service(case, permissions)
     for queue in case.topology.queues.values():
-        exchange = queue.arguments.get(_DECLARED_DLX)
+        exchange = queue.arguments.get(X_DEAD_LETTER_EXCHANGE)
         if not isinstance(exchange, str) or names.is_ours(queue.name) or queue.exclusive:
             continue
         if queue.state is None:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from deadletter.core.letter import names
 from deadletter.core.topology.merging import Chooser
+from deadletter.core.topology.rabbitmq_versions import Traits, traits_of
 from deadletter.core.topology.routing import Router
 from deadletter.core.topology.vhost import Queue, Topology
 from deadletter.doctor.finding import Finding, Harm
@@ -34,6 +35,11 @@ class Case:
     @property
     def version(self) -> str:
         return self.topology.version
+
+    @property
+    def traits(self) -> Traits:
+        """What a broker of this version does."""
+        return traits_of(self.version)
 
     @cached_property
     def chooser(self) -> Chooser:

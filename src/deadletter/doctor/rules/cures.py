@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.look_cost import no_limit_arguments, version_of
+from deadletter.core.letter.look_cost import no_limit_arguments
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT, X_QUEUE_TYPE, as_argument
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.rules.case import Case
 
@@ -45,8 +46,8 @@ def set_policy(case: Case, queue: Queue, **settings: Value) -> str:
 
 def declare_anew(queue: Queue, settings: Mapping[str, Value]) -> str:
     """What to do where an argument is in the way."""
-    frozen = ", ".join(f"x-{name}" for name in settings if f"x-{name}" in queue.arguments)
-    wanted = ", ".join(f"x-{name}={_spelled(value)}" for name, value in settings.items())
+    frozen = ", ".join(as_argument(name) for name in settings if as_argument(name) in queue.arguments)
+    wanted = ", ".join(f"{as_argument(name)}={_spelled(value)}" for name, value in settings.items())
     return (
         f"{frozen} was given when {queue.name} was declared, and no policy overrides an argument: "
         f"empty the queue, delete it, and declare it again with {wanted}"
@@ -55,11 +56,13 @@ def declare_anew(queue: Queue, settings: Mapping[str, Value]) -> str:
 
 def take_off(case: Case, queue: Queue, *names: str) -> str:
     """How to take settings off a queue, wherever they come from."""
-    declared = [name for name in names if f"x-{name}" in queue.arguments]
-    by_policy = [name for name in names if f"x-{name}" not in queue.arguments and name in queue.effective]
+    declared = [name for name in names if as_argument(name) in queue.arguments]
+    by_policy = [
+        name for name in names if as_argument(name) not in queue.arguments and name in queue.effective
+    ]
     told = []
     if declared:
-        arguments = ", ".join(f"x-{name}" for name in declared)
+        arguments = ", ".join(as_argument(name) for name in declared)
         told.append(
             f"{arguments} was given when {queue.name} was declared and no policy takes it off: "
             "empty the queue, delete it, and declare it again without"
@@ -74,12 +77,12 @@ def take_off(case: Case, queue: Queue, *names: str) -> str:
 
 def no_limit(case: Case, queue: Queue) -> str:
     """How to take the delivery limit off: before 4.0 by not setting it, since then by saying -1."""
-    limit = queue.arguments.get("x-delivery-limit")
+    limit = queue.arguments.get(X_DELIVERY_LIMIT)
     frozen = isinstance(limit, int) and limit >= 0
     imposed = any(
         p.operator and _sets(p, queue) and "delivery-limit" in p.definition for p in case.topology.policies
     )
-    if version_of(case.version) < (4, 0) or frozen or imposed:
+    if not case.traits.unlimited_by_minus_one or frozen or imposed:
         return take_off(case, queue, "delivery-limit")
     return set_policy(case, queue, delivery_limit=-1)
 
@@ -99,11 +102,11 @@ def declare_queue(case: Case, name: str, kind: str) -> str:
     if kind != "quorum":
         return admin(case, "declare queue", name=name, durable="true")
     arguments: dict[str, Value] = {**no_limit_arguments(case.version)}
-    if _is_new_tool(case):
+    if case.traits.new_admin_tool:
         return admin(
             case, "declare queue", name=name, type=kind, durable="true", arguments=json.dumps(arguments)
         )
-    arguments["x-queue-type"] = kind
+    arguments[X_QUEUE_TYPE] = kind
     return admin(case, "declare queue", name=name, durable="true", arguments=json.dumps(arguments))
 
 
@@ -125,19 +128,15 @@ def bind(case: Case, exchange: str, queue: str, key: str) -> str:
 def admin(case: Case, what: str, **options: str) -> str:
     """A rabbitmqadmin command. From 4.3 on the tool is another one, with other spelling."""
     vhost = shlex.quote(case.topology.vhost)
-    if _is_new_tool(case):
+    if case.traits.new_admin_tool:
         spelled = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in options.items()]
         return f"rabbitmqadmin --vhost {vhost} {what} {' '.join(spelled)}"
     spelled = [shlex.quote(f"{name}={value}") for name, value in options.items()]
     return f"rabbitmqadmin --vhost={vhost} {what} {' '.join(spelled)}"
 
 
-def _is_new_tool(case: Case) -> bool:
-    return version_of(case.version) >= (4, 3)
-
-
 def _is_frozen(queue: Queue, name: str, wanted: Value) -> bool:
-    return f"x-{name}" in queue.arguments and queue.arguments[f"x-{name}"] != wanted
+    return as_argument(name) in queue.arguments and queue.arguments[as_argument(name)] != wanted
 
 
 def _sets(policy: BrokerPolicy, queue: Queue) -> bool:

@@ -15,6 +15,7 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.text.durations import duration_text
 from deadletter.core.topology.drift import said
 from deadletter.core.topology.merging import BrokerPolicy, void_keys
+from deadletter.core.topology.queue_arguments import X_MESSAGE_TTL, as_argument
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
@@ -132,20 +133,22 @@ def argument_over_policy(case: Case) -> Iterator[Finding]:
 def _overruled(case: Case, queue: Queue) -> tuple[str, dict[str, Value]] | None:
     """Who wants what, and in vain."""
     planned_ms = case.delays_ms.get(queue.name)
-    declared = "x-message-ttl" in queue.arguments
+    declared = X_MESSAGE_TTL in queue.arguments
     if planned_ms is not None and declared and queue.ttl_ms != planned_ms:
         return "the settings", {"message-ttl": planned_ms}
     definition = case.chooser.definition(queue.name, queue.type)
     lost = {
         key: definition[key]
         for key in _COMPARED
-        if f"x-{key}" in queue.arguments and key in definition and queue.effective[key] != definition[key]
+        if as_argument(key) in queue.arguments
+        and key in definition
+        and queue.effective[key] != definition[key]
     }
     return (f"policy {queue.policy or queue.operator_policy}", lost) if lost else None
 
 
 def _overruling(queue: Queue, who: str, wanted: dict[str, Value]) -> Finding:
-    held = ", ".join(f"x-{key} {said(queue.arguments[f'x-{key}'])}" for key in wanted)
+    held = ", ".join(f"{as_argument(key)} {said(queue.arguments[as_argument(key)])}" for key in wanted)
     meant = ", ".join(f"{key} {said(value)}" for key, value in wanted.items())
     return Finding(
         rule=_ARGUMENT,

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from deadletter.core.letter import names
-from deadletter.core.letter.look_cost import limits_deliveries
 from deadletter.core.text.durations import duration_text
 from deadletter.core.topology.vhost import LiveConsumer, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
@@ -241,7 +240,7 @@ def no_prefetch(case: Case) -> Iterator[Finding]:
         unlimited = [c for c in queue.state.consumers if c.ack_required and c.prefetch == 0]
         if not unlimited:
             continue
-        destroys = queue.type == "quorum" and limits_deliveries(case.version)
+        destroys = queue.type == "quorum" and case.traits.limits_deliveries
         limit = queue.delivery_limit(case.version)
         cost = (
             f"; when it crashes, every one of them has spent a delivery, and after {limit} it is thrown out"

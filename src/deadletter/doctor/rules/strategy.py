@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from deadletter.core.letter.look_cost import version_of
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
@@ -21,7 +20,7 @@ _DOWNGRADED: Final = "at-least-once-downgraded"
 
 
 def at_most_once_from_quorum(case: Case) -> Iterator[Finding]:
-    if (0, 0) < version_of(case.version) < (3, 10):
+    if case.traits.is_known and not case.traits.at_least_once:
         return  # there is nothing better there
     for queue, exchange in path_words.dead_lettering(case):
         if queue.type != "quorum" or exchange not in case.topology.exchanges or _asks(case, queue):

@@ -9,7 +9,6 @@ that is ignored is worse where somebody counts on it: a delay that is none.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,18 +16,20 @@ from enum import Enum
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.look_cost import version_of
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import (
+    X_DELAYED_RETRY,
+    X_QUEUE_MASTER_LOCATOR,
+    X_QUEUE_MODE,
+    X_QUEUE_VERSION,
+)
+from deadletter.core.topology.rabbitmq_versions import FOUR, FOUR_THREE, Version, version_of
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules.alternates import set_policy
 from deadletter.doctor.rules.case import Case, Rule
 from deadletter.doctor.rules.path_words import queue_step
 from deadletter.doctor.rules.routes import setting_step
-
-_UNKNOWN: Final = (0, 0)
-_NATIVE: Final = (4, 3)
-_NATIVE_POLICY: Final = (4, 3, 1)
 
 
 class VersionEffect(Enum):
@@ -42,7 +43,7 @@ class VersionEffect(Enum):
 class VersionChange:
     """One setting that means something else from a version on."""
 
-    since: tuple[int, int]
+    since: Version
     outcome: VersionEffect
     effect: str
     """What happens then, as the end of a sentence."""
@@ -55,30 +56,30 @@ class VersionChange:
         return Severity.ERROR if version_of(version) >= self.since else Severity.WARNING
 
     def when(self, version: str) -> str:
-        since = f"{self.since[0]}.{self.since[1]}"
+        since = f"{self.since.major}.{self.since.minor}"
         return f"RabbitMQ {version}" if version_of(version) >= self.since else f"RabbitMQ {since} and later"
 
 
 _MIRRORS: Final = VersionChange(
-    since=(4, 0),
+    since=FOUR,
     outcome=VersionEffect.REFUSED,
     effect="refuses the policy and with it the whole definitions file; there are no mirrored queues any more",
     instead="quorum queues, declared with x-queue-type=quorum, and a policy without such keys",
 )
 _LOCATOR: Final = VersionChange(
-    since=(4, 3),
+    since=FOUR_THREE,
     outcome=VersionEffect.REFUSED,
     effect="refuses it by default; as an argument it costs the application its connection (541)",
     instead="queue-leader-locator with client-local or balanced",
 )
 _LAZY: Final = VersionChange(
-    since=(4, 0),
+    since=FOUR,
     outcome=VersionEffect.IGNORED,
     effect="takes it and does nothing: classic queues keep letters on disk anyway",
     instead="leave it out when the queue is declared anew; until then it does no harm",
 )
 _FIRST_STORE: Final = VersionChange(
-    since=(4, 3),
+    since=FOUR_THREE,
     outcome=VersionEffect.REFUSED,
     effect="refuses to declare the queue (406)",
     instead="x-queue-version=2, or leave it out",
@@ -95,8 +96,8 @@ POLICY_KEYS: Final[Mapping[str, VersionChange]] = {
     "queue-mode": _LAZY,
 }
 ARGUMENTS: Final[Mapping[str, VersionChange]] = {
-    "x-queue-master-locator": _LOCATOR,
-    "x-queue-mode": _LAZY,
+    X_QUEUE_MASTER_LOCATOR: _LOCATOR,
+    X_QUEUE_MODE: _LAZY,
 }
 
 
@@ -113,7 +114,7 @@ def refused_by_4(case: Case) -> Iterator[Finding]:
 
 
 def _of_argument(argument: str, value: Value) -> VersionChange | None:
-    if argument == "x-queue-version":
+    if argument == X_QUEUE_VERSION:
         return _FIRST_STORE if value == 1 else None
     return ARGUMENTS.get(argument)
 
@@ -187,19 +188,18 @@ def _transient(queue: Queue) -> Finding:
 
 # -- native-delay-ignored ----------------------------------------------------------------------------------
 def native_delay_ignored(case: Case) -> Iterator[Finding]:
-    version = version_of(case.version)
     for queue in case.topology.queues.values():
-        if any(argument.startswith("x-delayed-retry-") for argument in queue.arguments):
-            if version < _NATIVE:
+        if any(argument.startswith(X_DELAYED_RETRY) for argument in queue.arguments):
+            if not case.traits.native_retry:
                 yield _ignored_arguments(case, queue)
             elif queue.type != "quorum":
                 yield _wrong_type(queue)
-    if _exact(case.version) < _NATIVE_POLICY:
+    if not case.traits.native_retry_policies:
         yield from _refused_policies(case)
 
 
 def _ignored_arguments(case: Case, queue: Queue) -> Finding:
-    known = version_of(case.version) != _UNKNOWN
+    known = case.traits.is_known
     limit = queue.delivery_limit(case.version)
     end = "for ever" if limit is None else f"until the delivery limit of {limit} throws it out"
     return Finding(
@@ -236,7 +236,7 @@ def _wrong_type(queue: Queue) -> Finding:
 
 
 def _refused_policies(case: Case) -> Iterator[Finding]:
-    known = version_of(case.version) != _UNKNOWN
+    known = case.traits.is_known
     for policy in case.topology.policies:
         keys = [key for key in policy.definition if key.startswith("delayed-retry-")]
         if keys:
@@ -255,13 +255,7 @@ def _refused_policies(case: Case) -> Iterator[Finding]:
 
 
 def _delay_arguments(queue: Queue) -> str:
-    return ", ".join(sorted(name for name in queue.arguments if name.startswith("x-delayed-retry-")))
-
-
-def _exact(text: str) -> tuple[int, int, int]:
-    """With the patch, which `version_of` leaves out; a version without one is its first."""
-    patch = re.match(r"\d{1,4}\.\d{1,4}\.(\d{1,4})", text)
-    return (*version_of(text), int(patch[1]) if patch else 0)
+    return ", ".join(sorted(name for name in queue.arguments if name.startswith(X_DELAYED_RETRY)))
 
 
 RULES: Final = (

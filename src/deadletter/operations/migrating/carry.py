@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deadletter.amqp.address import Address
+from deadletter.broker.queue_counts import QueueCounts, counts_of_existing
 from deadletter.broker.session import RETRYABLE, Link, Persistence, supervise
 from deadletter.core.letter import names
 from deadletter.core.letter.same_letter import likeness
@@ -213,17 +214,11 @@ def _moved_from(letter: Letter, queue: str) -> bool:
 
 
 async def depth_of(addresses: Sequence[Address], queue: str) -> int:
-    return (await supervise(addresses, lambda link: _counts(link, queue)))[0]
+    return (await supervise(addresses, lambda link: _counts(link, queue))).ready
 
 
-async def _counts(link: Link, queue: str) -> tuple[int, int]:
-    channel = await (await link.connection("consume")).channel()
-    try:
-        found = await channel.declare_queue(queue, passive=True)
-    finally:
-        with suppress(WireError):
-            await channel.close()
-    return found.message_count, found.consumer_count
+async def _counts(link: Link, queue: str) -> QueueCounts:
+    return await counts_of_existing(await link.connection("consume"), queue)
 
 
 async def _declare(link: Link, queue: Queue) -> None:

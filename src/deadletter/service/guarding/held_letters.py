@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from deadletter.broker.lease import Lease
+from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link
 from deadletter.core.layouts.naming import HELD
 from deadletter.errors import ConnectionLost, DeadletterError, QueueMissing
@@ -120,7 +121,4 @@ class Holding:
         return True
 
     async def _depth(self, link: Link) -> int:
-        channel = await (await link.connection("declare")).channel()
-        depth = (await channel.declare_queue(self.queue, passive=True)).message_count
-        await channel.close()
-        return depth
+        return (await counts_of_existing(await link.connection("declare"), self.queue)).ready

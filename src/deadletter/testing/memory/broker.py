@@ -25,6 +25,7 @@ from deadletter.core.letter import field_table, message
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.rabbitmq_versions import OLDEST, Traits, traits_of, version_of
 from deadletter.errors import QueueMissing, Unreachable, UsageError
 from deadletter.testing.memory.clock import Clock, LoopClock, settle
 from deadletter.testing.memory.connections.peer import Peer
@@ -33,7 +34,6 @@ from deadletter.testing.memory.contents.exchange_routing import route
 from deadletter.testing.memory.contents.items import QueuedCopy
 from deadletter.testing.memory.contents.queues import MemoryQueue
 from deadletter.testing.memory.contents.shapes import Shapes
-from deadletter.testing.memory.contents.traits import Traits, traits_of
 from deadletter.testing.memory.transport import MemoryTransport
 
 NEWEST: Final = "4.3.6"
@@ -64,7 +64,7 @@ class MemoryBroker:
         vhost: str = "/",
         scramble: int | None = None,
     ) -> None:
-        self.traits: Traits = traits_of(version)
+        self.traits: Traits = traits_of(_played(version))
         self.clock: Clock = LoopClock() if clock is None else clock
         self.address: Address = Address(host="memory", vhost=vhost)
         self.dice: random.Random | None = None if scramble is None else random.Random(scramble)
@@ -238,3 +238,12 @@ class MemoryBroker:
     @property
     def shapes(self) -> Shapes:
         return self._shapes
+
+
+def _played(version: str) -> str:
+    """`3.10`, `4.0.5`, `4.3.6` and the like, in full; raises UsageError where nobody measured it."""
+    major, minor, patch = number = version_of(version)
+    told = f"{major}.{minor}.{patch}"
+    if version not in (told, f"{major}.{minor}") or not OLDEST <= number < (5, 0):
+        raise UsageError(f"expected a RabbitMQ version from 3.10 to 4.x, such as 4.3.6, got {version!r}")
+    return told

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from deadletter.broker.session import Link
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.drift import planned_exchanges
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.vhost import Queue, Topology, topology
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def shape_of(broker: MemoryBroker) -> Topology:
             Queue(
                 name=queue.name,
                 type=queue.kind,
-                arguments={k: v for k, v in queue.arguments.items() if k != "x-queue-type"},
+                arguments={k: v for k, v in queue.arguments.items() if k != X_QUEUE_TYPE},
             )
             for queue in broker.shapes.queues.values()
         ],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from deadletter.core.letter.look_cost import (
-    DEFAULT_LIMIT,
     Deliveries,
     LookCost,
     advice,
     deliveries_by_default,
     deliveries_of,
 )
+from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT
 
 
 @pytest.mark.parametrize("version", ["4.0.5", "4.3.6", "", "5.1", "unknown"])

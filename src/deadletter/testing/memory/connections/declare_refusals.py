@@ -10,36 +10,58 @@ from collections.abc import Mapping
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.queue_arguments import (
+    X_CONSUMER_TIMEOUT,
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
+    X_DEAD_LETTER_STRATEGY,
+    X_DELAYED_RETRY_MAX,
+    X_DELAYED_RETRY_MIN,
+    X_DELAYED_RETRY_TYPE,
+    X_DELIVERY_LIMIT,
+    X_EXPIRES,
+    X_MAX_LENGTH,
+    X_MAX_LENGTH_BYTES,
+    X_MAX_PRIORITY,
+    X_MESSAGE_TTL,
+    X_OVERFLOW,
+    X_QUEUE_LEADER_LOCATOR,
+    X_QUEUE_MASTER_LOCATOR,
+    X_QUEUE_MODE,
+    X_QUEUE_TYPE,
+    X_QUEUE_VERSION,
+    X_SINGLE_ACTIVE_CONSUMER,
+)
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.errors import ChannelClosed, ClosedByBroker, channel_closed, connection_closed
 from deadletter.testing.memory.contents.queue_rules import CLASSIC, QUORUM
-from deadletter.testing.memory.contents.traits import Traits
 
 _NUMBERS: Final = (
-    "x-message-ttl",
-    "x-expires",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-delayed-retry-min",
-    "x-delayed-retry-max",
+    X_MESSAGE_TTL,
+    X_EXPIRES,
+    X_MAX_LENGTH,
+    X_MAX_LENGTH_BYTES,
+    X_MAX_PRIORITY,
+    X_DELAYED_RETRY_MIN,
+    X_DELAYED_RETRY_MAX,
 )
-_RETRY: Final = ("x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max")
+_RETRY: Final = (X_DELAYED_RETRY_TYPE, X_DELAYED_RETRY_MIN, X_DELAYED_RETRY_MAX)
 _COMPARED: Final = (
     *_NUMBERS,
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-dead-letter-strategy",
-    "x-overflow",
-    "x-delivery-limit",
-    "x-single-active-consumer",
-    "x-delayed-retry-type",
+    X_DEAD_LETTER_EXCHANGE,
+    X_DEAD_LETTER_ROUTING_KEY,
+    X_DEAD_LETTER_STRATEGY,
+    X_OVERFLOW,
+    X_DELIVERY_LIMIT,
+    X_SINGLE_ACTIVE_CONSUMER,
+    X_DELAYED_RETRY_TYPE,
 )
-_UNPLAYED: Final = ("x-consumer-timeout",)
-_TEXTS: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+_UNPLAYED: Final = (X_CONSUMER_TIMEOUT,)
+_TEXTS: Final = (X_DEAD_LETTER_EXCHANGE, X_DEAD_LETTER_ROUTING_KEY)
 _WORDS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "x-overflow": (frozenset({"drop-head", "reject-publish", "reject-publish-dlx"}), "invalid_overflow"),
-    "x-dead-letter-strategy": (frozenset({"at-most-once", "at-least-once"}), "invalid_dlx_strategy"),
-    "x-queue-leader-locator": (
+    X_OVERFLOW: (frozenset({"drop-head", "reject-publish", "reject-publish-dlx"}), "invalid_overflow"),
+    X_DEAD_LETTER_STRATEGY: (frozenset({"at-most-once", "at-least-once"}), "invalid_dlx_strategy"),
+    X_QUEUE_LEADER_LOCATOR: (
         frozenset({"client-local", "balanced", "random", "least-leaders"}),
         "invalid_queue_locator_arg",
     ),
@@ -67,7 +89,7 @@ def check_queue(
 ) -> str:
     """The queue's type; raises what a broker answers to a declaration it does not accept. `where` names
     the queue in its words."""
-    kind = arguments.get("x-queue-type", CLASSIC)
+    kind = arguments.get(X_QUEUE_TYPE, CLASSIC)
     if kind == "stream":
         raise not_played(f"streams ({where})")
     if kind not in (CLASSIC, QUORUM):
@@ -89,7 +111,7 @@ def check_queue(
         raise not_played(f"{unplayed[0]} ({where})")
     for name, value in arguments.items():
         _check_argument(where, name, value, traits)
-    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+    if X_DEAD_LETTER_ROUTING_KEY in arguments and X_DEAD_LETTER_EXCHANGE not in arguments:
         raise precondition_failed(
             f"invalid arg 'x-dead-letter-routing-key' for {where}: routing_key_but_no_dlx_defined"
         )
@@ -100,15 +122,15 @@ def _check_argument(where: str, name: str, value: Value, traits: Traits) -> None
     why = None
     if name in _NUMBERS and (name not in _RETRY or traits.native_retry):
         why = _no_number(name, value)
-    elif name == "x-single-active-consumer" and not isinstance(value, bool):
+    elif name == X_SINGLE_ACTIVE_CONSUMER and not isinstance(value, bool):
         why = f"{{unacceptable_type,{_erl_type(value)}}}"
     elif name in _WORDS and value not in _WORDS[name][0]:
         why = _WORDS[name][1]
-    elif name == "x-queue-mode" and value not in ("default", "lazy") and traits.checks_queue_mode:
+    elif name == X_QUEUE_MODE and value not in ("default", "lazy") and traits.checks_queue_mode:
         why = f"\"unsupported queue mode '{_erl(value)}'\""
-    elif name == "x-queue-version" and value not in traits.queue_versions:
+    elif name == X_QUEUE_VERSION and value not in traits.queue_versions:
         why = f"\"unsupported queue version '{_erl(value)}'\""
-    elif name == "x-queue-master-locator" and traits.no_master_locator:
+    elif name == X_QUEUE_MASTER_LOCATOR and traits.no_master_locator:
         raise connection_closed(541, "INTERNAL_ERROR - Feature `queue_master_locator` is deprecated.")
     elif name in _TEXTS and not isinstance(value, str):
         raise precondition_failed(f"invalid type '{_erl_type(value)}' for arg '{name}' in {where}")
@@ -121,9 +143,9 @@ def _no_number(name: str, value: Value) -> str | None:
         return f'"expected integer, got {value!r}"'
     if value < 0:
         return f"{{value_negative,{value}}}"
-    if value == 0 and name == "x-expires":
+    if value == 0 and name == X_EXPIRES:
         return "{value_zero,0}"
-    if value > _PRIORITY_MAX and name == "x-max-priority":
+    if value > _PRIORITY_MAX and name == X_MAX_PRIORITY:
         return f"{{max_value_exceeded,{value}}}"
     return None
 
@@ -138,9 +160,7 @@ def check_same(where: str, name: str, received: object, current: object) -> None
 
 
 def check_same_arguments(where: str, received: Mapping[str, Value], current: Mapping[str, Value]) -> None:
-    check_same(
-        where, "x-queue-type", received.get("x-queue-type", CLASSIC), current.get("x-queue-type", CLASSIC)
-    )
+    check_same(where, X_QUEUE_TYPE, received.get(X_QUEUE_TYPE, CLASSIC), current.get(X_QUEUE_TYPE, CLASSIC))
     for name in _COMPARED:
         if received.get(name) != current.get(name):
             raise precondition_failed(

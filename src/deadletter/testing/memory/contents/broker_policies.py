@@ -8,8 +8,8 @@ from typing import Final
 
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.errors import UsageError
-from deadletter.testing.memory.contents.traits import Traits
 
 EXCHANGE: Final = "exchange"
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.testing.memory.clock import Clock
 from deadletter.testing.memory.contents import death_records
 from deadletter.testing.memory.contents.items import QueuedCopy
 from deadletter.testing.memory.contents.queues import MemoryQueue
-from deadletter.testing.memory.contents.traits import Traits
 
 HELD_MAX: Final = 32
 """The prefetch of the broker's own at-least-once worker."""

@@ -15,8 +15,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from deadletter.core.letter import field_table, message
+from deadletter.core.letter import field_table, message, names
 from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.testing.memory.contents.items import (
     QueuedCopy,
     Record,
@@ -25,14 +26,13 @@ from deadletter.testing.memory.contents.items import (
     with_headers,
     without,
 )
-from deadletter.testing.memory.contents.traits import Traits
 
 REJECTED: Final = "rejected"
 EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 
-_X_DEATH: Final = b"x-death"
+_X_DEATH: Final = names.X_DEATH.encode()
 _FIRST: Final = b"x-first-death-"
 _LAST: Final = b"x-last-death-"
 _FAMILY: Final = frozenset(
@@ -95,7 +95,7 @@ def _pairs(records: Iterable[Record]) -> list[tuple[str, str]]:
 
 
 def _header_pairs(properties: bytes) -> list[tuple[str, str]]:
-    found = field_table.decode(message.header_table(properties)).get("x-death")
+    found = field_table.decode(message.header_table(properties)).get(names.X_DEATH)
     if not isinstance(found, list):
         return []
     return [(str(e.get("queue")), str(e.get("reason"))) for e in found if isinstance(e, Mapping)]
@@ -109,7 +109,7 @@ def _remembered(records: tuple[Record, ...], new: Record) -> tuple[Record, ...]:
 
 
 def _written(headers: bytes, records: tuple[Record, ...], *, last: bool) -> bytes:
-    entry = field_table.entry("x-death", [_as_table(record, expiration_first=True) for record in records])
+    entry = field_table.entry(names.X_DEATH, [_as_table(record, expiration_first=True) for record in records])
     # The first death is the oldest pair's; a pair's place is its newest death, so it is not simply the last.
     kept = {name: headers[start:end] for name, start, _, end in field_table.walk(headers) if name in _FAMILY}
     ours = len(records) > 1 or records[0].count > 1

@@ -15,6 +15,7 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.topic import topic_matches
 
 TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
+X_MATCH: Final = "x-match"
 MATCHES: Final = frozenset({"all", "any", "all-with-x", "any-with-x"})
 PREDECLARED: Final = {
     "": "direct",
@@ -95,12 +96,12 @@ def _takes(kind: str, bound: Bound, keys: tuple[str, ...], headers: Headers, exa
 
 def headers_match(wanted: Mapping[str, Value], headers: Mapping[str, Value], *, exact: bool) -> bool:
     """Whether a binding of a headers exchange takes these headers."""
-    how = wanted.get("x-match", "all")
+    how = wanted.get(X_MATCH, "all")
     with_x = how in ("all-with-x", "any-with-x")
     asked = [
         name in headers and _same(value, headers[name], exact=exact)
         for name, value in wanted.items()
-        if name != "x-match" and (with_x or not name.startswith("x-"))
+        if name != X_MATCH and (with_x or not name.startswith("x-"))
     ]
     return any(asked) if how in ("any", "any-with-x") else all(asked)
 

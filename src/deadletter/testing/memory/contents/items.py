@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from deadletter.core.letter import field_table, message
-from deadletter.testing.memory.contents.traits import Traits
+from deadletter.core.letter import field_table, message, names
+from deadletter.core.topology.rabbitmq_versions import Traits
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
 
-DELIVERY_COUNT: Final = b"x-delivery-count"
+DELIVERY_COUNT: Final = names.X_DELIVERY_COUNT.encode()
 ACQUIRED_COUNT: Final = b"x-acquired-count"
 
 Place = tuple[int, int, int]

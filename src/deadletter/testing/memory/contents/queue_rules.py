@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.testing.memory.contents.traits import Traits
+from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT, as_argument
+from deadletter.core.topology.rabbitmq_versions import Traits
 
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
@@ -50,11 +51,11 @@ def rules_of(
     """What arguments and policy make of a queue."""
 
     def text(name: str) -> str | None:
-        value = arguments.get(f"x-{name}", policy.get(name))
+        value = arguments.get(as_argument(name), policy.get(name))
         return value if isinstance(value, str) else None
 
     def lower(name: str) -> int | None:
-        return min(_numbers(arguments.get(f"x-{name}"), policy.get(name)), default=None)
+        return min(_numbers(arguments.get(as_argument(name)), policy.get(name)), default=None)
 
     quorum = kind == QUORUM
     native = quorum and traits.native_retry
@@ -87,7 +88,7 @@ def rules_of(
 def _delivery_limit(
     arguments: Mapping[str, Value], policy: Mapping[str, Value], traits: Traits
 ) -> int | None:
-    given = _numbers(arguments.get("x-delivery-limit"), policy.get("delivery-limit"))
+    given = _numbers(arguments.get(X_DELIVERY_LIMIT), policy.get("delivery-limit"))
     if not given:
         return traits.default_delivery_limit
     if traits.unlimited_by_minus_one:

@@ -18,6 +18,8 @@ from weakref import WeakKeyDictionary
 
 from deadletter.core.letter import message
 from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.queue_arguments import X_SINGLE_ACTIVE_CONSUMER
+from deadletter.core.topology.rabbitmq_versions import Traits
 from deadletter.testing.memory.clock import Clock, Timer
 from deadletter.testing.memory.contents.death_records import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from deadletter.testing.memory.contents.items import (
@@ -29,7 +31,6 @@ from deadletter.testing.memory.contents.items import (
 )
 from deadletter.testing.memory.contents.queue_rules import QUORUM, QueueBehaviour
 from deadletter.testing.memory.contents.subscribers import QueueSubscribers, Subscriber
-from deadletter.testing.memory.contents.traits import Traits
 
 QUORUM_PREFETCH: Final = 2_000
 """What a consumer of a quorum queue gets at most when it sets no limit."""
@@ -83,7 +84,7 @@ class MemoryQueue:
         self.refusing = False
         """A test wants every publish refused."""
         self.subscribers: QueueSubscribers = QueueSubscribers(
-            single_active=arguments.get("x-single-active-consumer") is True,
+            single_active=arguments.get(X_SINGLE_ACTIVE_CONSUMER) is True,
             by_priority=not self.quorum or house.traits.active_by_priority,
             overtaking=self.quorum and house.traits.active_by_priority,
         )

@@ -23,6 +23,7 @@ from deadletter.testing.memory.contents.exchange_routing import (
     MATCHES,
     PREDECLARED,
     TYPES,
+    X_MATCH,
     Bound,
     MemoryExchange,
 )
@@ -196,7 +197,7 @@ class Shapes:
 
     def _bind(self, exchange: str, bound: Bound) -> None:
         found, key, arguments = self.exchange(exchange), bound.key, bound.arguments
-        how = arguments.get("x-match", "all")
+        how = arguments.get(X_MATCH, "all")
         if found.kind == "headers" and how not in MATCHES:
             raise precondition_failed(
                 f'Invalid x-match field value <<"{how}">>; expected all, any, all-with-x, or any-with-x'
