@@ -26,6 +26,7 @@ from deadletter.core.letter import message, names
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.key_bytes import as_text
 from deadletter.core.letter.message import RawMessage
+from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.wrapping import CONTENT_TYPE, wrap
 
 ODD = b"k\xff\xfe.\xe9t\xe9"
@@ -195,7 +196,7 @@ def _wrapped(parcel: RawMessage) -> RawMessage:
         source="orders.dlq",
         came_by=ExchangeKey(b"shop.dlx", ODD),
         move="another-1",
-        cause="unreadable",
+        cause=Cause.UNREADABLE,
         why="a test",
         at_ms=1,
     )

@@ -10,7 +10,8 @@ import pytest
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 
 from deadletter.consumer.backoffs import fixed
-from deadletter.consumer.handlers.handling import DONE, KNOWN, Again, Handler
+from deadletter.consumer.handlers.handler_end import ALREADY_DONE, DONE, Failed
+from deadletter.consumer.handlers.handling import Handler
 from deadletter.consumer.idempotency import Seen, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import Rules
@@ -105,11 +106,11 @@ async def test_the_effect_and_the_mark_are_one(ground: Ground) -> None:
 
         handler = Handler(pay, RULES, idempotent=ids)
         failed = await handler(message("m1", b'{"id": "x", "fail": true}'))
-        assert isinstance(failed, Again)
+        assert isinstance(failed, Failed)
         assert ground.sql("SELECT * FROM paid") == ""
         assert ground.sql(ROWS) == ""
         assert await handler(message("m1", b'{"id": "x"}')) is DONE
-        assert await handler(message("m1", b'{"id": "x"}')) is KNOWN
+        assert await handler(message("m1", b'{"id": "x"}')) is ALREADY_DONE
         assert ground.sql("SELECT * FROM paid") == "x"
         assert ground.sql(ROWS) == "orders|m1|done"
         with pytest.raises(UsageError, match="expected a message_id or a key"):
@@ -124,7 +125,7 @@ async def test_a_verb_that_says_not_done_takes_the_writes_back(ground: Ground) -
             await transaction.execute("INSERT INTO paid VALUES ('x')")
             await message.retry(after=5)
 
-        assert isinstance(await Handler(pay, RULES, idempotent=ids)(message()), Again)
+        assert isinstance(await Handler(pay, RULES, idempotent=ids)(message()), Failed)
     assert ground.sql("SELECT * FROM paid") == ""
     assert ground.sql(ROWS) == ""
 
@@ -170,7 +171,7 @@ async def test_the_handlers_own_errors_stay_its_own(ground: Ground) -> None:
             await transaction.execute("INSERT INTO nowhere VALUES (1)")
 
         outcome = await Handler(pay, RULES, idempotent=ids)(message())
-        assert isinstance(outcome, Again)
+        assert isinstance(outcome, Failed)
         assert type(outcome.error).__module__.startswith("sqlalchemy")
 
 

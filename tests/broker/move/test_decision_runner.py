@@ -15,6 +15,7 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.core.letter import field_table, message, names
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
+from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.wrapping import unwrap
 from deadletter.move.courier import Bounds, Courier, Ended, MoveTally
 from deadletter.move.decision_runner import TRIES_MAX, Judging
@@ -22,7 +23,7 @@ from deadletter.move.verdict import Drop, Later, Leave, MoveFailure, Send, Setba
 
 GONE = Send(routing_key="nowhere", fate="to nowhere")
 TARGET = Send(routing_key="target", fate="to the target")
-WRAPPED = Wrap(routing_key="target", cause="unreadable", why="it cannot travel", at_ms=1, fate="wrapped")
+WRAPPED = Wrap(routing_key="target", cause=Cause.UNREADABLE, why="it cannot travel", at_ms=1, fate="wrapped")
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 
 

@@ -12,9 +12,9 @@ import pydantic
 import pytest
 
 from deadletter.consumer.backoffs import exponential, fixed, linear, own
+from deadletter.consumer.handlers import handler_end
 from deadletter.consumer.handlers.decoding import decoder_for
 from deadletter.consumer.handlers.failure_details import MESSAGE_CHARS, STACK_CHARS, Teller, slimmer
-from deadletter.consumer.handlers.handler_end import Again, Aside, Away, judged
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import (
     Discard,
@@ -27,13 +27,16 @@ from deadletter.consumer.outcomes import (
     retry,
 )
 from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past
+from deadletter.core.deciding import decision
 from deadletter.core.deciding.backoff import Schedule
+from deadletter.core.deciding.decision import Decision
 from deadletter.core.letter import field_table, names
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
+from deadletter.core.letter.parking import Cause
 from deadletter.errors import UsageError
 from deadletter.move.verdict import Send
 
@@ -45,21 +48,25 @@ class Network(Exception): ...
 class Slow(Network): ...
 
 
+def judged(rules: Rules, error: BaseException) -> Decision:
+    return handler_end.decided(rules, error, attempt=0, dice=0.5, policy="t")
+
+
 def test_the_nearest_class_decides() -> None:
     rules = Rules(
         retries=3, backoff=fixed(1), on={Network: park, Slow: fixed(60), KeyError: discard, OSError: retry()}
     )
     slow = judged(rules, Slow())
-    assert isinstance(slow, Again)
-    assert slow.schedule.delay_ms(0, 0.5) == 60_000
-    assert isinstance(judged(rules, Network("n")), Aside)
-    assert isinstance(judged(rules, KeyError("k")), Away)
+    assert isinstance(slow, decision.Retry)
+    assert slow.delay_ms == 60_000
+    assert isinstance(judged(rules, Network("n")), decision.Park)
+    assert isinstance(judged(rules, KeyError("k")), decision.Discard)
     other = judged(rules, ValueError())
-    assert isinstance(other, Again)
-    assert other.schedule is rules.schedule
+    assert isinstance(other, decision.Retry)
+    assert other.delay_ms == 1_000
     known = judged(rules, OSError())
-    assert isinstance(known, Again)
-    assert known.schedule == rules.schedule
+    assert isinstance(known, decision.Retry)
+    assert known.delay_ms == 1_000
 
 
 def test_a_rule_may_have_retries_and_delays_of_its_own() -> None:
@@ -74,14 +81,14 @@ def test_a_rule_may_have_retries_and_delays_of_its_own() -> None:
 def test_what_handlers_raise_themselves() -> None:
     rules = Rules(retries=3, backoff=fixed(1), on={Exception: discard})
     later = judged(rules, RetryLater(timedelta(minutes=1), "busy"))
-    assert isinstance(later, Again)
+    assert isinstance(later, decision.Retry)
     assert later.delay_ms == 60_000
     parked = judged(rules, Park("look at it"))
-    assert isinstance(parked, Aside)
+    assert isinstance(parked, decision.Park)
     assert (parked.why, parked.cause) == ("look at it", "handler")
-    assert isinstance(judged(rules, Discard()), Away)
+    assert isinstance(judged(rules, Discard()), decision.Discard)
     unreadable = judged(rules, Undecodable("no"))
-    assert isinstance(unreadable, Aside)
+    assert isinstance(unreadable, decision.Park)
     assert unreadable.cause == "undecodable"
 
 
@@ -271,7 +278,7 @@ def test_an_error_that_cannot_even_be_shown() -> None:
     assert told[names.ERROR_MESSAGE] == "(no text: RuntimeError)"
     rules = Rules(retries=1, backoff=fixed(1), on={Mute: park})
     found = judged(rules, Mute())
-    assert isinstance(found, Aside)
+    assert isinstance(found, decision.Park)
     assert "its text cannot be made" in found.why
 
 
@@ -282,7 +289,7 @@ def test_text_that_no_header_can_hold_is_made_visible() -> None:
     field_table.encode(told)
     past = Past.unread()
     for way in (ConsumerLayout.RETURN, ConsumerLayout.LADDER, ConsumerLayout.LOOP, ConsumerLayout.NATIVE):
-        route = LayoutRoutes(way, "q").aside(past, told, cause="c", why=str(error))
+        route = LayoutRoutes(way, "q").aside(past, told, cause=Cause.HANDLER, why=str(error), at_ms=1)
         assert isinstance(route, Send)
         field_table.encode(route.headers)
 

@@ -11,7 +11,8 @@ import pytest
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.failure_details import Teller
-from deadletter.consumer.handlers.handling import DONE, KNOWN, Again, Aside, Away, Handler
+from deadletter.consumer.handlers.handler_end import ALREADY_DONE, DONE, Failed, HandlerEnd, decided
+from deadletter.consumer.handlers.handling import Handler
 from deadletter.consumer.idempotency import MemoryIds, Seen, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import (
@@ -23,6 +24,8 @@ from deadletter.consumer.outcomes import (
     Rules,
     park,
 )
+from deadletter.core.deciding import decision
+from deadletter.core.deciding.decision import Decision
 from deadletter.core.letter import names
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
@@ -31,6 +34,11 @@ from deadletter.core.letter.message import View, encode
 from deadletter.errors import StoreUnreachable, UsageError
 
 RULES = Rules(retries=3, backoff=fixed(1), on={KeyError: park})
+
+
+def ended(end: HandlerEnd) -> HandlerEnd | Decision:
+    """What it means for a message that was not tried before."""
+    return decided(RULES, end.error, attempt=0, dice=0.5, policy="t") if isinstance(end, Failed) else end
 
 
 def message(body: bytes = b"{}", id_: str | None = None) -> Message:
@@ -80,13 +88,13 @@ async def test_errors_are_judged() -> None:
     async def fail(order: dict[str, str]) -> None:
         raise {"key": KeyError, "park": Park, "later": RetryLater, "value": ValueError}[order["raise"]]("x")
 
-    async def judged(what: str) -> object:
+    async def judged(what: str) -> HandlerEnd:
         return await Handler(fail, RULES)(message(b'{"raise": "%s"}' % what.encode()))
 
-    assert isinstance(await judged("key"), Aside)
-    assert isinstance(await judged("park"), Aside)
-    assert isinstance(await judged("value"), Again)
-    assert isinstance(await Handler(fail, RULES)(message(b"no json")), Aside)
+    assert isinstance(ended(await judged("key")), decision.Park)
+    assert isinstance(ended(await judged("park")), decision.Park)
+    assert isinstance(ended(await judged("value")), decision.Retry)
+    assert isinstance(ended(await Handler(fail, RULES)(message(b"no json"))), decision.Park)
 
 
 async def test_a_verb_stands_whatever_is_raised_after_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -103,10 +111,10 @@ async def test_a_verb_stands_whatever_is_raised_after_it(caplog: pytest.LogCaptu
 
     assert await Handler(acked, RULES)(message()) is DONE
     assert "raised afterwards (ValueError: too late)" in caplog.text
-    outcome = await Handler(parked, RULES)(message())
-    assert isinstance(outcome, Aside)
+    outcome = ended(await Handler(parked, RULES)(message()))
+    assert isinstance(outcome, decision.Park)
     assert outcome.why == "look"
-    assert isinstance(await Handler(away, RULES)(message()), Away)
+    assert isinstance(ended(await Handler(away, RULES)(message())), decision.Discard)
 
 
 async def test_a_verb_after_the_end_is_refused() -> None:
@@ -128,7 +136,7 @@ async def test_something_cancelled_inside_is_a_failure_and_not_the_end_of_the_wo
         await task
 
     outcome = await Handler(waits, RULES)(message())
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, HandlerCancelled)
 
 
@@ -151,10 +159,10 @@ async def test_a_timeout_of_ours_and_one_of_the_application() -> None:
         raise TimeoutError("theirs")
 
     outcome = await Handler(slow, RULES, timeout_s=0.01)(message())
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, HandlerTimeout)
     outcome = await Handler(theirs, RULES, timeout_s=5)(message())
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, Failed)
     assert type(outcome.error) is TimeoutError
 
 
@@ -169,7 +177,7 @@ async def test_plain_functions_run_in_threads() -> None:
 
     handler = Handler(handle, RULES, concurrency=2)
     assert await handler(message()) is DONE
-    assert isinstance(await handler(message(b'{"n": 1}')), Aside)
+    assert isinstance(ended(await handler(message(b'{"n": 1}'))), decision.Park)
     assert all(name.startswith("handler-") for name in names)
     handler.close()
 
@@ -184,11 +192,11 @@ async def test_a_thread_out_of_time_keeps_its_place_and_its_message() -> None:
 
     handler = Handler(handle, RULES, timeout_s=0.1, concurrency=1)
     first = await handler(message(b"a"))
-    assert isinstance(first, Again)
+    assert isinstance(first, Failed)
     assert isinstance(first.error, HandlerTimeout)
     # The same message comes back while its thread still runs: it is not run beside it.
     again = await handler(message(b"a"))
-    assert isinstance(again, Again)
+    assert isinstance(again, Failed)
     assert "still runs in a thread" in str(again.error)
     assert begun == [b"a"]
     # Another message waits for the one place there is; its clock has not begun.
@@ -241,8 +249,8 @@ async def test_what_is_done_is_not_run_again() -> None:
 
     handler = Handler(handle, RULES, idempotent=MemoryIds())
     assert await handler(message(b"1", "a")) is DONE
-    assert await handler(message(b"2", "a")) is KNOWN
-    assert isinstance(await handler(message(b"fail", "b")), Again)
+    assert await handler(message(b"2", "a")) is ALREADY_DONE
+    assert isinstance(ended(await handler(message(b"fail", "b"))), decision.Retry)
     assert await handler(message(b"3", "b")) is DONE  # it had failed
     assert await handler(message(b"4")) is DONE  # without an id there is nothing to know it by
     assert await handler(message(b"4")) is DONE
@@ -257,7 +265,7 @@ async def test_a_key_of_ones_own() -> None:
 
     handler = Handler(handle, RULES, idempotent=MemoryIds(), key=lambda m: m.body.decode() * 300)
     assert await handler(message(b'{"n": 1}')) is DONE
-    assert await handler(message(b'{"n": 1}')) is KNOWN
+    assert await handler(message(b'{"n": 1}')) is ALREADY_DONE
     assert await handler(message(b'{"n": 2}')) is DONE
     assert ran == [{"n": 1}, {"n": 2}]
 
@@ -276,7 +284,7 @@ async def test_copies_at_the_same_time_run_one_after_the_other() -> None:
 
     handler = Handler(handle, RULES, idempotent=MemoryIds())
     outcomes = await asyncio.gather(*(handler(message(b"", "a")) for _ in range(3)))
-    assert [type(one).__name__ for one in outcomes] == ["Again", "Done", "Known"]
+    assert [type(ended(one)).__name__ for one in outcomes] == ["Retry", "Done", "AlreadyDone"]
     assert most == 1
 
 
@@ -330,7 +338,7 @@ async def test_a_batch_returns_and_all_are_done() -> None:
     outcomes = await BatchHandler(handle, RULES)(
         [message(b'{"n": 1}'), message(b"bad"), message(b'{"n": 2}')]
     )
-    assert [type(one).__name__ for one in outcomes] == ["Done", "Aside", "Done"]
+    assert [type(ended(one)).__name__ for one in outcomes] == ["Done", "Park", "Done"]
     assert seen == [([{"n": 1}, {"n": 2}], [b'{"n": 1}', b'{"n": 2}'])]
 
 
@@ -342,10 +350,10 @@ async def test_a_batch_fails_wholly_or_in_part() -> None:
 
     handler = BatchHandler(handle, RULES)
     outcomes = await handler([message(b"1"), message(b"2"), message(b"3")])
-    assert [type(one).__name__ for one in outcomes] == ["Done", "Again", "Aside"]
+    assert [type(ended(one)).__name__ for one in outcomes] == ["Done", "Retry", "Park"]
     outcomes = await handler([message(b"0"), message(b"x"), message(b"3")])
-    assert [type(one).__name__ for one in outcomes] == ["Aside", "Aside", "Aside"]
-    causes = [one.cause for one in outcomes if isinstance(one, Aside)]
+    assert [type(ended(one)).__name__ for one in outcomes] == ["Park", "Park", "Park"]
+    causes = [one.cause for one in map(ended, outcomes) if isinstance(one, decision.Park)]
     assert causes == ["permanent-error", "undecodable", "permanent-error"]
 
 
@@ -354,7 +362,7 @@ async def test_places_that_are_not_there_make_all_of_them_fail() -> None:
         raise BatchFailed({5: ValueError()})
 
     outcomes = await BatchHandler(handle, RULES)([message(b"1"), message(b"2")])
-    assert [type(one).__name__ for one in outcomes] == ["Again", "Again"]
+    assert [type(ended(one)).__name__ for one in outcomes] == ["Retry", "Retry"]
 
 
 async def test_a_plain_batch_function_and_its_time() -> None:
@@ -363,7 +371,7 @@ async def test_a_plain_batch_function_and_its_time() -> None:
 
     handler = BatchHandler(slow, RULES, timeout_s=0.05)
     outcomes = await handler([message(b"1"), message(b"2")])
-    assert [type(one).__name__ for one in outcomes] == ["Again", "Again"]
+    assert [type(ended(one)).__name__ for one in outcomes] == ["Retry", "Retry"]
     handler.close()
     await asyncio.sleep(0.6)
 
@@ -378,9 +386,9 @@ async def test_a_batch_handles_each_id_once() -> None:
 
     handler = BatchHandler(handle, RULES, idempotent=MemoryIds())
     first = await handler([message(b"1", "a"), message(b"2", "a"), message(b"3", "b"), message(b"3", "b")])
-    assert [type(one).__name__ for one in first] == ["Done", "Known", "Again", "Again"]
+    assert [type(ended(one)).__name__ for one in first] == ["Done", "AlreadyDone", "Retry", "Retry"]
     second = await handler([message(b"1", "a"), message(b"4", "b")])
-    assert [type(one).__name__ for one in second] == ["Known", "Done"]
+    assert [type(ended(one)).__name__ for one in second] == ["AlreadyDone", "Done"]
     assert ran == [[1, 3], [4]]
 
 
@@ -389,7 +397,7 @@ async def test_the_stack_of_a_failure_begins_with_the_application() -> None:
         raise ValueError("here")
 
     outcome = await Handler(fails, RULES)(message())
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, Failed)
     stack = str(Teller().headers(outcome.error, at_ms=1, first_at_ms=None)[names.ERROR_STACK])
     assert "in fails" in stack
     assert "consumer/handlers/handling.py" not in stack

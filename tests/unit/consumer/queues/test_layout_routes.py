@@ -22,6 +22,7 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
+from deadletter.core.letter.parking import Cause
 from deadletter.move.receipts import Receipts
 from deadletter.move.verdict import Send, Wrap
 
@@ -109,26 +110,24 @@ def test_what_the_broker_waits_is_told_as_it_is() -> None:
     ],
 )
 def test_aside(way: ConsumerLayout, exchange: str, key: str) -> None:
-    route = LayoutRoutes(way, "q").aside(SECOND, {"d": 1}, cause="c", why="w" * 1000)
+    route = LayoutRoutes(way, "q").aside(SECOND, {"d": 1}, cause=Cause.HANDLER, why="w" * 1000, at_ms=7)
     assert isinstance(route, Send)
     assert (route.exchange, route.routing_key, route.deaths) == (exchange, key, Deaths.KEEP)
     assert route.headers[names.ATTEMPT] == 1  # it was not sent back
-    assert route.headers[names.CAUSE] == "c"
-    assert route.headers[names.WHY] == "w" * 500
+    assert route.headers[names.CAUSE] == "handler"
+    assert route.headers[names.WHY] == "w" * 499 + "…"
+    assert route.headers[names.PARKED_AT] == 7
     assert route.headers["d"] == 1
-    wrapped = LayoutRoutes(way, "q").wrapped(cause="c", why="w", at_ms=1)
+    wrapped = LayoutRoutes(way, "q").wrapped(why="w", at_ms=1)
     assert isinstance(wrapped, Wrap)
     assert wrapped.exchange == exchange
     assert parked_in(way, "q") == (exchange or route.routing_key)
 
 
 def test_aside_in_external_is_the_applications_own_way() -> None:
-    assert LayoutRoutes(ConsumerLayout.EXTERNAL, "q").aside(FRESH, {}, cause="c", why="w") == Reject(
-        requeue=False
-    )
-    assert LayoutRoutes(ConsumerLayout.EXTERNAL, "q").wrapped(cause="c", why="w", at_ms=1) == Reject(
-        requeue=False
-    )
+    routes = LayoutRoutes(ConsumerLayout.EXTERNAL, "q")
+    assert routes.aside(FRESH, {}, cause=Cause.HANDLER, why="w", at_ms=1) == Reject(requeue=False)
+    assert routes.wrapped(why="w", at_ms=1) == Reject(requeue=False)
     assert parked_in(ConsumerLayout.EXTERNAL, "q") is None
 
 

@@ -11,7 +11,6 @@ from deadletter.core.guards.full_origin import FullOrigin
 from deadletter.core.guards.gate import Gate, GateNotice, GateState
 from deadletter.core.guards.health import OriginState, health
 from deadletter.errors import UsageError
-from deadletter.service.telling import service_events
 
 WELL = OriginState(exists=True, consumers=2, ready=10)
 
@@ -255,10 +254,6 @@ def told(gate: Gate, now: float) -> tuple[str, str] | None:
     notice = gate.changed(now)
     assert notice is None or (notice.key, notice.origin) == ("orders", "orders")
     return None if notice is None else (str(notice.state), notice.guard)
-
-
-def test_the_words_are_those_of_the_events() -> None:
-    assert [str(state) for state in GateState] == [str(state) for state in service_events.GateState]
 
 
 def test_a_gate_nothing_happens_at_is_free_and_silent() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from deadletter.core.letter import message, names
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.wrapping import CONTENT_TYPE, came_by, unwrap, wrap
 from deadletter.errors import MessageError
 
@@ -21,7 +22,7 @@ def wrapped(letter: RawMessage, *, why: str = "it cannot be read", source: str =
         source=source,
         came_by=CAME_BY,
         move="run-7",
-        cause="unreadable",
+        cause=Cause.UNREADABLE,
         why=why,
         at_ms=1_700_000_000_123,
     )
@@ -76,7 +77,7 @@ def test_the_id_is_the_letters_own() -> None:
 def test_a_long_reason_is_cut() -> None:
     headers = message.view(wrapped(RawMessage(b"", b""), why="x" * 10_000).properties).headers
     assert headers is not None
-    assert headers[names.WHY] == "x" * 500
+    assert headers[names.WHY] == "x" * 499 + "…"
 
 
 @given(st.binary(max_size=60))

@@ -23,7 +23,7 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.move.verdict import Later, Leave, Send, Setback, Stamped, Verdict, Wrap
-from deadletter.service.guarding import release
+from deadletter.retrying import release
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.guarded_release import GuardedRelease
 from deadletter.service.intake.addressing import ServedLayout

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from deadletter.broker.return_exchanges import Home
 from deadletter.config.settings import GuardSettings
 from deadletter.core.deciding import decide as deciding
+from deadletter.core.deciding import decision as decisions
 from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed
 from deadletter.core.deciding.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
-from deadletter.core.deciding.decide import Answer, Circumstances, Discard, Park, Retry
+from deadletter.core.deciding.decide import Answer, Circumstances
+from deadletter.core.deciding.decision import Discard, Park, Retry
 from deadletter.core.deciding.letter_fate import LetterFate
-from deadletter.core.deciding.letter_view import view_letter
+from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.origin import Copied
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
@@ -205,7 +207,7 @@ def test_a_retry_goes_into_the_level_of_its_delay_with_all_it_needs_to_come_back
 def test_each_attempt_takes_its_level_and_the_last_one_parks() -> None:
     desk = Desk(RETRIED)
     found = [fate_of(desk.decide(returned(attempt))) for attempt in range(5)]
-    assert [(one.kind, one.delay_ms, one.attempt) for one in found] == [
+    assert [(one.step, one.delay_ms, one.attempt) for one in found] == [
         (Step.DELAYED, 1_000, 1),
         (Step.DELAYED, 5_000, 2),
         (Step.DELAYED, 5_000, 3),
@@ -411,11 +413,11 @@ def test_what_is_remembered_is_what_would_be_decided(
             dice=dice,
             circumstances=Circumstances(continuous=continuous, sees_room=True),
         )
-        assert agrees(verdict, decision), (told(verdict), decision)
+        assert agrees(verdict, decision, view), (told(verdict), decision)
 
 
-def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
-    fate = fate_of(verdict)
+def agrees(verdict: Verdict, decision: decisions.Decision, view: LetterView) -> bool:
+    fate, origin = fate_of(verdict), view.origin
     if (fate.policy, fate.cause, fate.attempt) != (decision.policy, decision.cause.value, decision.attempt):
         return False
     match decision:
@@ -426,15 +428,16 @@ def agrees(verdict: Verdict, decision: deciding.Decision) -> bool:
                 (fate.step, fate.delay_ms) == (Step.DELAYED, decision.delay_ms)
                 and send.routing_key == level_name(decision.delay_ms)
                 and stamp == {names.DUE_AT: NOW_MS + decision.delay_ms}
-                and carried[names.ORIGIN_QUEUE] == decision.origin.queue
-                and carried[names.ORIGIN_ROUTING_KEY] == (decision.origin.routing_key or "")
+                and origin is not None
+                and carried[names.ORIGIN_QUEUE] == origin.queue
+                and carried[names.ORIGIN_ROUTING_KEY] == (origin.routing_key or "")
                 and carried[names.ATTEMPT] == decision.attempt
-                and send.anew == isinstance(decision.provenance, Copied)
+                and send.anew == isinstance(view.provenance, Copied)
             )
         case Park():
             send, _ = stamped(verdict)
             return fate.step is Step.PARKED and send.headers[names.WHY] == decision.why[:500]
-        case deciding.Leave():
+        case decisions.Leave():
             return isinstance(verdict, Leave) and fate.step is Step.LEFT
         case Discard():
             return isinstance(verdict, Drop) and fate.step is Step.DISCARDED
@@ -727,7 +730,7 @@ async def test_a_body_condition_is_asked_for_each_letter() -> None:
         verdicts = [desk.decide(letter(body=body)) for body in bodies]
         assert all(isinstance(verdict, Later) for verdict in verdicts)
         found = [fate_of(await settled(verdict)) for verdict in verdicts]
-    assert [(one.policy, one.kind) for one in found] == [
+    assert [(one.policy, one.step) for one in found] == [
         ("default", Step.PARKED),
         ("big", Step.DELAYED),
         ("default", Step.PARKED),

@@ -75,9 +75,9 @@ def texts(*events: ServiceEvent) -> str:
 
 
 def fate(
-    kind: Step = Step.DELAYED, *, source: str = "x.dlq", origin: str = "x", cause: str = ""
+    step: Step = Step.DELAYED, *, source: str = "x.dlq", origin: str = "x", cause: str = ""
 ) -> LetterFate:
-    return LetterFate(kind=kind, source=source, origin=origin, policy="p", reason="rejected", cause=cause)
+    return LetterFate(step=step, source=source, origin=origin, policy="p", reason="rejected", cause=cause)
 
 
 ONE_OF_EACH: list[tuple[ServiceEvent, str | None]] = [

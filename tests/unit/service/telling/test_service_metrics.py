@@ -56,8 +56,8 @@ def heard(*events: ServiceEvent) -> dict[tuple[str, tuple[str, ...]], float]:
     return told(metrics)
 
 
-def fate(kind: Step = Step.DELAYED, *, source: str = "x.dlq", delay_ms: int | None = None) -> LetterFate:
-    return LetterFate(kind=kind, source=source, origin="x", policy="p", reason="rejected", delay_ms=delay_ms)
+def fate(step: Step = Step.DELAYED, *, source: str = "x.dlq", delay_ms: int | None = None) -> LetterFate:
+    return LetterFate(step=step, source=source, origin="x", policy="p", reason="rejected", delay_ms=delay_ms)
 
 
 def everything() -> list[ServiceEvent]:
