@@ -46,8 +46,8 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for a real part is marked with its name: `-m "not rabbitmq and not postgresql"`."""
     for item in items:
-        asks = getattr(item, "fixturenames", ())
-        if "broker" in asks:
+        asks = set(getattr(item, "fixturenames", ()))
+        if asks & {"broker", "broker_version"}:
             item.add_marker("rabbitmq")
         if "postgres" in asks:
             item.add_marker("postgresql")

@@ -2,6 +2,8 @@
 
 aio-pika, pika and FastStream call what they were given; a plain function around an async handler only makes
 its coroutine, and the adapter would have acked the message.
+
+About `adapters.aio_pika`, `adapters.pika`, `adapters.faststream`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ A process of its own works through a queue and is told to end in the middle of i
 of its log is one handler that came to its end, written before it returned. Succeeding handlers: no body has
 two lines. Failing ones: none has two lines with the same attempt, and none was retried and is in its queue
 as well.
+
+About `consumer.app`, `consumer.serving`, `consumer.signals`, `consumer.queues.hand`,
+`consumer.queues.health_wait`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 With one service, with two services that each watch one of the queues, and with forged marks: a letter is
 never more than itself and one parked copy of it, never less, and it is said.
+
+About `service.intake.copying`, `core.topology.fanout`, `core.deciding.origin`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 A quorum queue destroys a letter whose delivery count exceeds its limit. On RabbitMQ 4.3 a letter that died of
 the limit brings its count along, so that any return destroys it; before that every return costs one. Each
 test makes such letters, lets a command loose on them, and counts what is left anywhere: none may be missing.
+
+About `core.letter.look_cost`, `move.rescue`, `move.asked_limits`, `broker.delivery_limits`,
+`operations.lifting`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Whoever may write to a dead-letter exchange can put any `x-death` on a message; on RabbitMQ 3.x whoever may
 write to the application's exchange can, too, and an application that copies headers does it unknowingly. None
 of it may bring a letter into a queue whose dead letters do not come here.
+
+About `core.deciding.place`, `core.deciding.origin`, `service.intake.sorting`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """What stands open to others: the port of the service, held by those who never finish a request; the store's
-file, read by those who share the machine."""
+file, read by those who share the machine.
+
+About `desk.server`, `desk.patience`, `store.opening`.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ On RabbitMQ 4 a dead letter may be marked `redelivered` on its very first delive
 for "the same letter again" sees no deaths at all there. The other way round, a breaker that counts deaths
 instead of the share of what went back holds letters that only need another try. Each guard, on classic and
 quorum queues; what is asserted are counts and states, never how long something took.
+
+About `service.guarding.gates`, `core.guards.breaker`, `core.guards.copies_alarm`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A call that only makes a coroutine, a future or a generator has done nothing yet. Whatever a wrapper hands
 out, the work must have run to its end when the message is gone; and what can never run is refused when it is
 registered, or fails like any other error.
+
+About `consumer.handlers.callables`, `consumer.handlers.handling`, `consumer.handlers.signature`.
 """
 
 from __future__ import annotations

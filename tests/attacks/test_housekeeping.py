@@ -3,6 +3,8 @@
 A housekeeper that is in a hurry (it deletes what was empty at two looks) works against consumers that ask for
 the very delays it deletes, and against queues that come and go. Hundreds of deletions meet as many letters:
 each letter comes back, once.
+
+About `broker.housekeeping`, `broker.asked_delays`, `broker.return_exchanges`, `service.own_topology.tidying`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A jq program that breaks its bounds costs its process. Twenty letters of such a one must not keep the service
 busy: the program is switched off for a while, its letters are parked with the reason, the others go on.
+
+About `jq.process`, `jq.worker`, `service.intake.conditions`.
 """
 
 from __future__ import annotations

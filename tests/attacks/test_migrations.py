@@ -3,6 +3,8 @@
 The queue `orders` is bound to a topic, a direct and a headers exchange. After each attack every letter is in
 it once (or, where nobody can tell, one copy of it is set aside and counted), every binding is exactly what it
 was, and nothing of the migration is left.
+
+About `operations.migrating.migrate`, `operations.migrating.swap`, `operations.migrating.carry`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 In the layout `native` the queue counts failures and lost deliveries as one. A hundred messages that nobody
 fails on, with a line that is cut five times, ended in the dead-letter queue, without a word of why.
+
+About `core.layouts.native`, `consumer.queues.layout_routes`.
 """
 
 from __future__ import annotations

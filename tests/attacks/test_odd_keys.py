@@ -2,6 +2,8 @@
 
 The key arrives byte for byte wherever it went with; what was wrapped because it could not travel comes out of
 `dlq move` as it was; and nothing that is shown or written breaks on it.
+
+About `core.letter.key_bytes`, `core.letter.wrapping`, `core.letter.envelope`.
 """
 
 from __future__ import annotations

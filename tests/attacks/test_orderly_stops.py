@@ -2,6 +2,8 @@
 
 A quorum queue applies acks in its own time, and a channel that closes overtakes them. So moves and looks are
 stopped in the middle again and again, and after each stop the letters of both queues are counted.
+
+About `move.courier`, `move.intake_series`.
 """
 
 from __future__ import annotations

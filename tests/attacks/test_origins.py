@@ -2,6 +2,8 @@
 
 `orders` expires into `orders.late`, whose consumer rejects into `orders.late.dlq`. The queue that failed is
 `orders.late`; a policy on `expired` has no say.
+
+About `core.deciding.origin`, `core.deciding.place`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 What is attacked: that a letter is safe in a delay, in due, parked or on its way back only as long as the
 policies over these names are what they were at the start. Each test counts letters, reads what the service
 says, does literally what it is told to do, and sees letters flow again.
+
+About `service.own_topology.custody`, `service.own_topology.policy_events`, `service.own_topology.vigil`,
+`core.topology.safekeeping`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Before it ever worked that ends the service, with the reason. Afterwards it says so, is not ready, keeps
 trying, and goes on when somebody has mended it; no letter is lost or copied meanwhile.
+
+About `service.vhost_worker`, `broker.session`, `broker.management`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A right that is taken away closes the channel at the next publish, as one letter does that is really not
 acceptable. The first passes; the second must not take the connection down over and over.
+
+About `move.refused_letters`, `service.queue_loop`, `move.decision_runner`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A broker that accepts nothing (a memory alarm), a broker that is frozen itself (SIGSTOP), the second signal;
 an instance that is frozen while it holds letters, and wakes up again.
+
+About `service.running`, `service.task_set`, `cli.serve_command`.
 """
 
 from __future__ import annotations

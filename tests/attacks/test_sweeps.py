@@ -3,6 +3,8 @@
 Service and application start together, and the sweep comes first; the only sweep of a boot meets an origin
 nobody consumes; the connection is lost meanwhile; one of several origins of a queue stays closed; two
 instances wait for the same gate.
+
+About `service.sweeps`, `service.guarding.kept`.
 """
 
 from __future__ import annotations

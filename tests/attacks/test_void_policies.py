@@ -3,6 +3,8 @@
 What is attacked: that a retry comes back because a delay was planned. One key that a queue's type does not
 take makes a whole policy void on it, a TTL or a way that was declared cannot be changed by policy, and none
 of it is told by the broker. Either the retry comes back, or it is refused or said before a message is taken.
+
+About `core.topology.merging`, `consumer.queues.declared_layouts`.
 """
 
 from __future__ import annotations

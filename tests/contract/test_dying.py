@@ -1,4 +1,8 @@
-"""Dead-lettering: why, where to, and what is written on the letter."""
+"""Dead-lettering: why, where to, and what is written on the letter.
+
+About `testing.memory.contents.queues`, `testing.memory.contents.carriage`,
+`testing.memory.contents.death_records`.
+"""
 
 from __future__ import annotations
 

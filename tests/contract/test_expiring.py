@@ -1,4 +1,7 @@
-"""`x-expires`: a queue that nobody uses goes, with all it holds and without a word."""
+"""`x-expires`: a queue that nobody uses goes, with all it holds and without a word.
+
+About `testing.memory.contents.queues`, `testing.memory.contents.queue_rules`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policies: which one counts for a queue, which has no effect, and what one changes that comes later."""
+"""Policies: which one counts for a queue, which has no effect, and what one changes that comes later.
+
+About `testing.memory.contents.broker_policies`, `testing.memory.contents.queue_rules`.
+"""
 
 from __future__ import annotations
 

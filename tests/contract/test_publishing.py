@@ -1,4 +1,8 @@
-"""Publishing: confirms, returns, refusals, and bytes that stay what they are."""
+"""Publishing: confirms, returns, refusals, and bytes that stay what they are.
+
+About `testing.memory.connections.publishing`, `testing.memory.contents.items`,
+`testing.memory.contents.queues`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What only quorum queues have: delivery limits, delayed retries, dead-lettering at least once."""
+"""What only quorum queues have: delivery limits, delayed retries, dead-lettering at least once.
+
+About `testing.memory.contents.queues`, `testing.memory.contents.queue_rules`,
+`testing.memory.contents.traits`.
+"""
 
 from __future__ import annotations
 

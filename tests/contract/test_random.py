@@ -2,6 +2,8 @@
 
 Nobody thought of these sequences beforehand. Whatever they show that the other tests do not say is a mistake
 of the broker in memory.
+
+About `testing.memory.broker`, `testing.memory.contents.queues`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which queues a message comes to."""
+"""Which queues a message comes to.
+
+About `testing.memory.contents.exchange_routing`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Declaring, binding, deleting: what is accepted, and with which error it is not."""
+"""Declaring, binding, deleting: what is accepted, and with which error it is not.
+
+About `testing.memory.contents.shapes`, `testing.memory.connections.declare_refusals`,
+`testing.memory.contents.traits`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`x-single-active-consumer`: one gets everything, the others wait."""
+"""`x-single-active-consumer`: one gets everything, the others wait.
+
+About `testing.memory.contents.subscribers`, `testing.memory.connections.consuming`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Consuming: who gets what, in which order, and what acks, nacks and losses do."""
+"""Consuming: who gets what, in which order, and what acks, nacks and losses do.
+
+About `testing.memory.connections.consuming`, `testing.memory.connections.server_channel`,
+`testing.memory.contents.subscribers`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A main queue dies into its dead-letter queue, which sends back after a while; what died too often is moved
 aside. The targets are made by us, or are there before us.
+
+About `operations.checking`, `cli.check_command`, `core.topology.queue_patterns`.
 """
 
 from __future__ import annotations

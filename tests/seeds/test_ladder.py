@@ -4,6 +4,8 @@
 A handler fails, its message waits a second, then two, then three, comes back each time, and is put aside when
 it has failed once more: with everything made by us; and with the queues a GoQueue of before has left, classic
 and without a TTL, because it gave each message an expiration of its own.
+
+About `core.layouts.ladder`, `consumer.queues.layout_routes`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A message of `rk.test.fail` fails, waits in `queue.delay.1`, comes back, fails, 
 everything made by us; and with all exchanges, queues and bindings there before us, letter by letter as the
 tables of the document have them, with their slips: `dlq-queue` bound with the name of its exchange, and the
 numbered queues bound with no key at all.
+
+About `core.layouts.levels`, `service.intake.addressing`.
 """
 
 from __future__ import annotations

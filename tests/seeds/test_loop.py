@@ -4,6 +4,8 @@ fanout with a queue of the same name, for what fails for good.
 A handler fails, its message waits, comes back, and is put aside when the retries are used up, or at once
 when the error is permanent: with everything made by us; and with all of it there before us, as the document
 configures it.
+
+About `core.layouts.looping`, `consumer.queues.layout_routes`.
 """
 
 from __future__ import annotations

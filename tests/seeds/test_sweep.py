@@ -4,6 +4,8 @@ A message is rejected, waits in its dead-letter queue, is swept back, and parked
 dead-letter queues made by us, one for each queue; and with the topology the document ends with, where both
 die into one fanout and every death makes a copy in the other's dead-letter queue. There each still comes
 back to its own queue alone, and what the fanout makes is said.
+
+About `core.layouts.sweeping`, `service.sweeps`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A change in the table is noticed, whoever makes it and however."""
+"""A change in the table is noticed, whoever makes it and however.
+
+About `store.changes`, `store.database_errors`, `store.engine`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The policies in force while the store changes, goes away, comes back, or was never there."""
+"""The policies in force while the store changes, goes away, comes back, or was never there.
+
+About `service.policies_in_force`.
+"""
 
 from __future__ import annotations
 

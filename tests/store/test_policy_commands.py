@@ -1,4 +1,7 @@
-"""`dlq policy list | set | remove` as a person types them, on both backends."""
+"""`dlq policy list | set | remove` as a person types them, on both backends.
+
+About `cli.policies.policy_store`, `cli.policies.policy_options`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Preparing a store: the table's shape, somebody else's table left as it is, several at once, old and new."""
+"""Preparing a store: the table's shape, somebody else's table left as it is, several at once, old and new.
+
+About `store.preparing`, `store.opening`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which store a URL means, and that its password is nowhere."""
+"""Which store a URL means, and that its password is nowhere.
+
+About `store.store_address`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ids of handled messages, on both backends: begun, done, forgotten, and one with the handler's writes."""
+"""Ids of handled messages, on both backends: begun, done, forgotten, and one with the handler's writes.
+
+About `consumer.store_ids`, `store.handled_table`, `consumer.handlers.once`.
+"""
 
 from __future__ import annotations
 

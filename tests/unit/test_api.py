@@ -1,4 +1,7 @@
-"""What others may import, pinned: a name that goes or comes is a decision, not an accident."""
+"""What others may import, pinned: a name that goes or comes is a decision, not an accident.
+
+About `broker.courier`, `broker.memory`.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +79,12 @@ def test_the_courier() -> None:
     assert list(inspect.signature(courier.move).parameters) == [
         "addresses", "source", "decide", "bounds", "terms", "persistence", "on_event",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["MemoryBroker", "VirtualClock", "virtual_time"])
+def test_the_memory_broker_by_its_first_name(name: str) -> None:
+    first, now = import_module("deadletter.broker.memory"), import_module("deadletter.testing.memory")
+    assert getattr(first, name) is getattr(now, name)
 
 
 def test_the_private_broker() -> None:

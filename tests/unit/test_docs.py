@@ -1,4 +1,7 @@
-"""What is documented is there, and what is there is documented."""
+"""What is documented is there, and what is there is documented.
+
+About `core.letter.names`, `errors`, `cli.main`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who may ask what."""
+"""Who may ask what.
+
+About `desk.access`, `desk.problems`.
+"""
 
 from __future__ import annotations
 

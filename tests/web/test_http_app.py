@@ -1,4 +1,7 @@
-"""What the service says over HTTP."""
+"""What the service says over HTTP.
+
+About `desk.http_app`, `desk.board`, `desk.front`, `desk.view`, `desk.problems`.
+"""
 
 from __future__ import annotations
 

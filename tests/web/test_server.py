@@ -1,4 +1,7 @@
-"""The server inside somebody else's event loop: it begins, ends and fails in good order."""
+"""The server inside somebody else's event loop: it begins, ends and fails in good order.
+
+About `desk.server`, `desk.patience`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`dlq sweep` against a running desk."""
+"""`dlq sweep` against a running desk.
+
+About `cli.sweep_command`, `cli.terminal.exits`, `cli.terminal.columns`, `cli.terminal.output`,
+`cli.terminal.units`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every layout through every adapter, in its own framework on a real broker."""
+"""Every layout through every adapter, in its own framework on a real broker.
+
+About `adapters.prepare`, `adapters.terms`, `adapters.aio_pika`, `adapters.faststream`, `adapters.pika`.
+"""
 
 from __future__ import annotations
 

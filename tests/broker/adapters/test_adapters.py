@@ -1,4 +1,8 @@
-"""The adapters, each in its own framework on a real broker: the examples are run, and the broker is asked."""
+"""The adapters, each in its own framework on a real broker: the examples are run, and the broker is asked.
+
+About `adapters.aio_pika`, `adapters.faststream`, `adapters.pika`, `adapters.framework_letters`,
+`adapters.packing`, `adapters.rulings`, `adapters.terms`, `adapters.outbox`, `adapters.telling`.
+"""
 
 from __future__ import annotations
 

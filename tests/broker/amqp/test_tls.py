@@ -1,4 +1,7 @@
-"""TLS on a real broker: verified unless told otherwise, and a clear word when it does not fit."""
+"""TLS on a real broker: verified unless told otherwise, and a clear word when it does not fit.
+
+About `amqp.address`, `amqp.handshake`.
+"""
 
 from __future__ import annotations
 

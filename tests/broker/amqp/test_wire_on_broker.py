@@ -1,4 +1,7 @@
-"""Our AMQP client on a real broker: many channels at once, errors by name, consumers that are ended."""
+"""Our AMQP client on a real broker: many channels at once, errors by name, consumers that are ended.
+
+About `amqp.connection`, `amqp.channel`, `amqp.publisher`.
+"""
 
 from __future__ import annotations
 

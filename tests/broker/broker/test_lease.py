@@ -1,4 +1,7 @@
-"""A lease on a real broker: one holder at a time, and gone with the connection that held it."""
+"""A lease on a real broker: one holder at a time, and gone with the connection that held it.
+
+About `broker.lease`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Reading a live vhost: what we compute of its policies and routes is what the broker computes."""
+"""Reading a live vhost: what we compute of its policies and routes is what the broker computes.
+
+About `broker.live_topology`, `broker.management`, `broker.definitions_file`, `core.topology.merging`,
+`core.topology.routing`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The scene of `dlq demo` that is a Python application: what it prints is what happened."""
+"""The scene of `dlq demo` that is a Python application: what it prints is what happened.
+
+About `cli.demo.demo_consumer`.
+"""
 
 from __future__ import annotations
 

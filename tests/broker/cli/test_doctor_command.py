@@ -1,4 +1,7 @@
-"""`dlq doctor` as a person runs it: on a live broker, on a file, with nobody there."""
+"""`dlq doctor` as a person runs it: on a live broker, on a file, with nobody there.
+
+About `cli.doctor_command`, `operations.examining`, `doctor.sarif`, `doctor.finding`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`dlq move` as a person runs it: what it prints, how it ends, and what it says when something is wrong."""
+"""`dlq move` as a person runs it: what it prints, how it ends, and what it says when something is wrong.
+
+About `cli.move_command`, `cli.main`, `cli.terminal.options`, `cli.terminal.event_loop`,
+`cli.terminal.screen`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 `return` and `ladder` publish a retry and ack; `loop`, `native` and `external` reject, which is one word: it
 arrives or it does not. All but `external` publish what is put aside; all but `native` publish a suspect back
 into its queue.
+
+About `consumer.queues.settling`, `consumer.queues.hand`, `consumer.queues.suspicion`,
+`testing.cuttable_line`.
 """
 
 from __future__ import annotations

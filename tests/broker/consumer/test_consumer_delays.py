@@ -2,6 +2,9 @@
 
 `return` and `ladder` have as many delays as are asked for. `loop` and `native` have the queue's own schedule
 and refuse rules with another; in `external` the delays are whatever the application or `dlq serve` declared.
+
+About `consumer.queues.settling`, `broker.asked_delays`, `consumer.queues.extra_rungs`,
+`consumer.queues.due_release`.
 """
 
 from __future__ import annotations

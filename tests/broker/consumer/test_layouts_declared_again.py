@@ -1,4 +1,7 @@
-"""Somebody deletes what a running consumer stands on: it is declared again, and no letter is lost."""
+"""Somebody deletes what a running consumer stands on: it is declared again, and no letter is lost.
+
+About `consumer.queues.declared_layouts`, `consumer.queues.due_release`, `broker.declare`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The library and `dlq serve` on one queue: both speak the same headers, and a letter passes between them."""
+"""The library and `dlq serve` on one queue: both speak the same headers, and a letter passes between them.
+
+About `consumer.queues.layout_routes`, `consumer.queues.settling`, `service.intake.sorting`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 What leads to a retry or aside is declared anew when a publish does not find it. The application's own queue
 is not: deleted is deleted, and the messages that were in it are gone with it, those in hand too. What waited
 elsewhere for its retry is not.
+
+About `consumer.queues.queue_consumer`, `consumer.queues.settling`, `consumer.queues.declared_layouts`.
 """
 
 from __future__ import annotations

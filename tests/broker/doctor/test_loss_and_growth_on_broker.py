@@ -2,6 +2,9 @@
 
 For every rule the broken shape is declared and a message really is lost or multiplied in it, and the rule
 says so of the shape as we read it from that broker. Then the corrected twin: nothing is lost, nothing said.
+
+About `doctor.rules.loss`, `doctor.rules.multiplying`, `doctor.rules.cycles`, `doctor.rules.limits`,
+`doctor.rules.strategy`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Each test builds the broken shape, sees the loss, the refusal, the stop or the growth happen, and finds it in
 what the management API tells; then it builds the mended twin, sees no harm, and hears nothing.
+
+About `doctor.rules.refusal`, `doctor.rules.neglect`, `doctor.rules.upgrades`, `doctor.rules.access`,
+`doctor.rules.live`, `doctor.rules.effects`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The safe move on a real broker: what goes, what stays, and what a letter looks like afterwards."""
+"""The safe move on a real broker: what goes, what stays, and what a letter looks like afterwards.
+
+About `move.courier`, `move.passage`, `move.intake`, `move.intake_series`, `move.outlet`, `move.rescue`,
+`move.verdict`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The safe move when everything goes wrong: kills, cut lines, restarts, a broker out of memory.
 
 The claim each time: every letter is in its source or in its target, and copies carry the same id.
+
+About `move.courier`, `move.passage`, `broker.session`.
 """
 
 from __future__ import annotations

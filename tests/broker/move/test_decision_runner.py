@@ -1,4 +1,7 @@
-"""What becomes of each letter of a passage, on a real broker: second thoughts, decisions late or failing."""
+"""What becomes of each letter of a passage, on a real broker: second thoughts, decisions late or failing.
+
+About `move.decision_runner`, `move.verdict`, `move.rescue`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`dlq check` on a real broker: the one-shot checker, every line of what it promises."""
+"""`dlq check` on a real broker: the one-shot checker, every line of what it promises.
+
+About `operations.checking`, `operations.lifting`, `cli.check_command`, `cli.terminal.care`.
+"""
 
 from __future__ import annotations
 

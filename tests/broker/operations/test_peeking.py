@@ -1,4 +1,7 @@
-"""`dlq peek` and `dlq policy explain --queue` on a real broker: everything is seen, nothing is kept."""
+"""`dlq peek` and `dlq policy explain --queue` on a real broker: everything is seen, nothing is kept.
+
+About `operations.peeking`, `cli.peek_command`, `broker.delivery_limits`, `cli.policies.policy_command`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """Letters on their trips: dead, delayed, back, and dead again, with a running service on a real broker.
 
 A spy queue on an origin's own return exchange gets a copy of every letter exactly as it comes home.
+
+About `service.intake.sorting`, `service.guarding.release`, `service.telling.fate_counter`,
+`core.letter.envelope`.
 """
 
 from __future__ import annotations

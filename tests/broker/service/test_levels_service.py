@@ -2,6 +2,8 @@
 
 The application's queues are declared as the document has them: classic, durable, dead-lettering into
 `retry-exchange` with `retry-routing-key`. Everything else the service declares itself.
+
+About `service.policies_in_force`, `service.running`, `core.layouts.levels`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The service when it is killed, when it is several, and when broker or store go away under it.
 
 The claim each time: every letter is somewhere, and where there are two of one they carry the same id.
+
+About `service.running`, `service.queue_loop`, `service.guarding.release`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The guards at work: what may not go back now waits in the broker, is not parked, and goes when it may."""
+"""The guards at work: what may not go back now waits in the broker, is not parked, and goes when it may.
+
+About `service.guarding.gates`, `service.guarding.held_letters`, `service.guarding.origins`,
+`service.telling.instance_news`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The life of `dlq serve`: start, reload and end, and a broker that changes under it."""
+"""The life of `dlq serve`: start, reload and end, and a broker that changes under it.
+
+About `service.running`, `service.vhost_worker`, `service.queue_workers`, `service.queue_loop`,
+`service.task_set`, `service.own_topology.declared`, `broker.return_exchanges`, `cli.serve_command`.
+"""
 
 from __future__ import annotations
 

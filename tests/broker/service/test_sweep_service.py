@@ -3,6 +3,8 @@
 Two applications' queues, `bot_events` and `notification_queue`, each with a dead-letter queue of its own.
 What is claimed: an outage is over within an interval after its end; no letter is ever in the other queue, or
 twice; and where a fanout makes copies of dead letters, none of them is made more.
+
+About `service.sweeps`, `service.survey`, `core.layouts.sweeping`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Traces are looked for by other means than the code uses: the node's name anywhere in any process's command
 line or environment, its folder, its ports, and the mounts.
+
+About `testing.node.private`, `testing.node.node`, `testing.node.node_files`, `testing.node.probe`,
+`testing.node.processes`, `testing.node.releases`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The byte stream: any cut of it gives the same frames, and no bytes do worse than a FrameError.
 
 `pamqp` reads what we write and writes what we read: an independent codec, in the names it accepts.
+
+About `amqp.frames`, `amqp.replies`, `amqp.requests`, `amqp.connection`.
 """
 
 from __future__ import annotations

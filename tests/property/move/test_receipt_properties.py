@@ -3,6 +3,8 @@
 The model knows what AMQP says about acks: a `multiple` covers every outstanding tag up to its own, and an
 ack for a tag the broker does not know closes the channel. Whatever the order of events, no letter is acked
 whose copy is not confirmed.
+
+About `move.receipts`, `move.flights`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""AMQP URLs: what each part means, and that a password is never told to anybody."""
+"""AMQP URLs: what each part means, and that a password is never told to anybody.
+
+About `amqp.address`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Our wire against a broker that does what real ones do rarely: block, fall silent, cross, close, forget."""
+"""Our wire against a broker that does what real ones do rarely: block, fall silent, cross, close, forget.
+
+About `amqp.connection`, `amqp.channel`, `amqp.handshake`, `amqp.publisher`, `amqp.deliveries`,
+`amqp.requests`, `amqp.replies`.
+"""
 
 from __future__ import annotations
 

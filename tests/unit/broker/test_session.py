@@ -1,6 +1,8 @@
 """Coming about and coming back: who answers, what it says, and how long we try.
 
 The servers here are real sockets on loopback that behave badly in one way each.
+
+About `broker.session`, `amqp.handshake`.
 """
 
 from __future__ import annotations

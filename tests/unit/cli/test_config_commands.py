@@ -1,4 +1,8 @@
-"""The commands on settings and policies, as a person types them."""
+"""The commands on settings and policies, as a person types them.
+
+About `cli.config_command`, `cli.config_options`, `cli.policies.policy_command`,
+`cli.policies.policy_options`, `cli.letter_file`, `config.effective`, `core.deciding.explain`.
+"""
 
 from __future__ import annotations
 

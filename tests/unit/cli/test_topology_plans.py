@@ -1,4 +1,8 @@
-"""`dlq topology` where no broker is asked: plans in every form, what is refused, back-off as one types it."""
+"""`dlq topology` where no broker is asked: plans in every form, what is refused, back-off as one types it.
+
+About `cli.topologies.topology_command`, `cli.topologies.topology_options`, `cli.topologies.topology_words`,
+`cli.schedule`, `core.letter.same_letter`.
+"""
 
 from __future__ import annotations
 

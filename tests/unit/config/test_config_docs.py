@@ -1,6 +1,8 @@
 """The page on settings and the example file cannot drift from what the code reads.
 
 To write the tables of the page anew: `python -m tests.unit.config.test_config_docs`.
+
+About `config.tables.file`, `config.tables.keys`, `config.tables.schema`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Lines: the second walk through a TOML file finds what the first one read."""
+"""Lines: the second walk through a TOML file finds what the first one read.
+
+About `config.files`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What a configuration cannot be: each with its key, what was expected, what came and where; all at once."""
+"""What a configuration cannot be: each with its key, what was expected, what came and where; all at once.
+
+About `config.validate`, `config.cross_checks`, `config.secrets`, `config.urls`, `config.tables.base`,
+`config.tables.policies`.
+"""
 
 from __future__ import annotations
 

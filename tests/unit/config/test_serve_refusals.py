@@ -1,4 +1,7 @@
-"""What the settings of the service cannot be, and what is never shown of them."""
+"""What the settings of the service cannot be, and what is never shown of them.
+
+About `config.cross_checks`, `config.tables.serve`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The settings of the service: what comes out, where it came from, and what is refused."""
+"""The settings of the service: what comes out, where it came from, and what is refused.
+
+About `config.tables.serve`, `config.build`, `config.values`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Settings: who wins, what comes out, and where each value came from."""
+"""Settings: who wins, what comes out, and where each value came from.
+
+About `config.sources`, `config.build`, `config.values`, `config.settings`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The consumer on the memory broker, in virtual time: what an application's author would test."""
+"""The consumer on the memory broker, in virtual time: what an application's author would test.
+
+About `consumer.app`, `consumer.serving`, `consumer.queues.queue_consumer`, `consumer.queues.workers`,
+`testing.memory.broker`, `testing.memory.laying`.
+"""
 
 from __future__ import annotations
 

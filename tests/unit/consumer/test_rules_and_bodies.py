@@ -1,4 +1,8 @@
-"""Rules, bodies, failure details, and the message as a handler sees it."""
+"""Rules, bodies, failure details, and the message as a handler sees it.
+
+About `consumer.outcomes`, `consumer.backoffs`, `consumer.message`, `consumer.handlers.decoding`,
+`consumer.handlers.failure_details`, `consumer.handlers.judging`.
+"""
 
 from __future__ import annotations
 

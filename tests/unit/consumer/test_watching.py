@@ -1,4 +1,8 @@
-"""Health gates, log lines, metrics, and what a queue may be asked for."""
+"""Health gates, log lines, metrics, and what a queue may be asked for.
+
+About `consumer.queues.health_wait`, `consumer.queues.queue_options`, `consumer.events`,
+`consumer.log_events`, `consumer.consumer_metrics`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 That the broken ones really lose or multiply letters, and the twins do not, is shown on real brokers in
 `tests/broker/doctor/test_loss_and_growth_on_broker.py`.
+
+About `doctor.rules.loss`, `doctor.rules.multiplying`, `doctor.rules.cycles`, `doctor.rules.limits`,
+`doctor.rules.strategy`, `doctor.rules.routes`, `doctor.rules.cures`, `doctor.rules.path_words`,
+`doctor.rules.case`, `doctor.finding`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Every broken shape has a twin that differs in what the fix changes; the twin is clean of all these rules, so a
 rule that cries at a healthy shape fails here. What the shapes really do is in `tests/broker`.
+
+About `doctor.rules.refusal`, `doctor.rules.neglect`, `doctor.rules.upgrades`, `doctor.rules.access`,
+`doctor.rules.live`, `doctor.rules.effects`, `doctor.rules.alternates`, `doctor.rules.path_words`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Pictures: what is in them, that they are safe to open, and the same every time."""
+"""Pictures: what is in them, that they are safe to open, and the same every time.
+
+About `drawing.graph`, `drawing.layering`, `drawing.mermaid`, `drawing.svg`,
+`core.topology.definitions_export`, `core.topology.definitions`.
+"""
 
 from __future__ import annotations
 

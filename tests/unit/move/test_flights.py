@@ -1,4 +1,7 @@
-"""Publishes under way: confirms in any order, returns before their confirm."""
+"""Publishes under way: confirms in any order, returns before their confirm.
+
+About `move.flights`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How many letters an intake may hold: few where a crash would be dear."""
+"""How many letters an intake may hold: few where a crash would be dear.
+
+About `move.intake`.
+"""
 
 from __future__ import annotations
 

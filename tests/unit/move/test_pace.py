@@ -1,4 +1,7 @@
-"""The clocks of a passage: a rate that is kept, a confirm that does not come."""
+"""The clocks of a passage: a rate that is kept, a confirm that does not come.
+
+About `move.pace`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Acks in few words, and never one too many."""
+"""Acks in few words, and never one too many.
+
+About `move.receipts`.
+"""
 
 from __future__ import annotations
 

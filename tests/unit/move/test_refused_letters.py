@@ -1,4 +1,7 @@
-"""Letters the broker did not accept: when each may go again (`move.refused_letters`)."""
+"""Letters the broker did not accept: when each may go again.
+
+About `move.refused_letters`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a shape means for the watches: which queues are looked after, which are not and why, one home each."""
+"""What a shape means for the watches: which queues are looked after, which are not and why, one home each.
+
+About `service.survey`.
+"""
 
 from __future__ import annotations
 

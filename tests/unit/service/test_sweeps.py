@@ -1,6 +1,8 @@
 """When a dead-letter queue is swept: at once or after a pause, how often, by whom, and that it ends promptly.
 
 Against a broker of a few lines, because no letter matters here: it has one empty queue, and leases.
+
+About `service.sweeps`.
 """
 
 from __future__ import annotations

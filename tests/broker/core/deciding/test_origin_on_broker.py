@@ -1,4 +1,7 @@
-"""Where a letter belongs, read from what real brokers write when messages die in chains, loops and copies."""
+"""Where a letter belongs, read from what real brokers write when messages die in chains, loops and copies.
+
+About `core.deciding.origin`, `core.deciding.deaths`, `core.deciding.letter_view`.
+"""
 
 from __future__ import annotations
 

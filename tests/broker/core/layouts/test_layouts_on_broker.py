@@ -2,6 +2,9 @@
 
 The service here is written by hand, in each layout's own words: who takes a letter from where and publishes
 it where. It publishes mandatory and confirmed and then acks, with pika, which does not share our mistakes.
+
+About `core.layouts.ladder`, `core.layouts.levels`, `core.layouts.looping`, `core.layouts.native`,
+`core.layouts.returning`, `core.layouts.sweeping`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Our topic matching is the broker's: random patterns bound on a real exchange, random keys published."""
+"""Our topic matching is the broker's: random patterns bound on a real exchange, random keys published.
+
+About `core.topology.topic`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What must hold for every letter and every policy, whatever anybody writes into either."""
+"""What must hold for every letter and every policy, whatever anybody writes into either.
+
+About `core.deciding.decide`, `core.deciding.deaths`, `core.deciding.explain`, `core.deciding.backoff`,
+`core.letter.header_values`.
+"""
 
 from __future__ import annotations
 

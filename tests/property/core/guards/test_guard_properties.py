@@ -1,4 +1,7 @@
-"""Guards and alerts, whatever happens: budgets are kept, breakers slow down, alerts come in pairs."""
+"""Guards and alerts, whatever happens: budgets are kept, breakers slow down, alerts come in pairs.
+
+About `core.guards.breaker`, `core.guards.budget`, `core.guards.copies_alarm`, `service.telling.alerting`.
+"""
 
 from __future__ import annotations
 

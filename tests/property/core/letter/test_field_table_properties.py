@@ -1,6 +1,8 @@
 """Any header table: cutting and joining its bytes is the same as decoding, changing and encoding it.
 
 Tables are drawn as typed values and written by the oracle, so that one codec's mistake cannot hide in both.
+
+About `core.letter.field_table`, `core.letter.envelope`, `core.letter.message`, `core.letter.property_tail`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What the end of a handler means, whatever kind of function it is."""
+"""What the end of a handler means, whatever kind of function it is.
+
+About `consumer.handlers.handling`, `consumer.handlers.calling`, `consumer.handlers.callables`,
+`consumer.handlers.signature`, `consumer.handlers.threads`, `consumer.handlers.once`,
+`consumer.handlers.judging`, `consumer.handlers.batching`, `consumer.idempotency`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Back-off compiled to levels."""
+"""Back-off compiled to levels.
+
+About `core.deciding.backoff`, `core.text.durations`.
+"""
 
 from __future__ import annotations
 

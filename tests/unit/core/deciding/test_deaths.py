@@ -1,4 +1,7 @@
-"""Deaths: what brokers write, what clients make of it, and where a letter belongs."""
+"""Deaths: what brokers write, what clients make of it, and where a letter belongs.
+
+About `core.deciding.deaths`, `core.deciding.origin`, `core.letter.header_values`.
+"""
 
 from __future__ import annotations
 

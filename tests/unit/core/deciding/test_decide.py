@@ -1,4 +1,7 @@
-"""The decision: each way it can go, why, and what it refuses to guess."""
+"""The decision: each way it can go, why, and what it refuses to guess.
+
+About `core.deciding.decide`, `core.deciding.explain`.
+"""
 
 from __future__ import annotations
 

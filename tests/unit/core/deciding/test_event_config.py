@@ -1,4 +1,7 @@
-"""Rows of `dlq_event_config` as policies: which decide, in which order, and what is said of the others."""
+"""Rows of `dlq_event_config` as policies: which decide, in which order, and what is said of the others.
+
+About `core.deciding.event_config`.
+"""
 
 from __future__ import annotations
 

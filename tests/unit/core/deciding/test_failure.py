@@ -1,4 +1,7 @@
-"""Failure details in every dialect, from headers as the frameworks write them."""
+"""Failure details in every dialect, from headers as the frameworks write them.
+
+About `core.deciding.failure`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Coverage: whoever is told that a policy is never reached can rely on it."""
+"""Coverage: whoever is told that a policy is never reached can rely on it.
+
+About `core.deciding.coverage`, `core.text.glob`.
+"""
 
 from __future__ import annotations
 

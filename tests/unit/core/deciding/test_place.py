@@ -1,4 +1,7 @@
-"""Which deaths can have led a letter to where it was found, in topologies of all shapes."""
+"""Which deaths can have led a letter to where it was found, in topologies of all shapes.
+
+About `core.deciding.place`, `core.deciding.letter_view`, `core.topology.descent`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Policies: what matches, what is refused, which levels they need."""
+"""Policies: what matches, what is refused, which levels they need.
+
+About `core.deciding.policy`, `core.deciding.letter_view`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The breaker: it trips when everything dies again, and only then; it comes back carefully."""
+"""The breaker: it trips when everything dies again, and only then; it comes back carefully.
+
+About `core.guards.breaker`, `core.guards.phase`, `core.guards.flow`, `core.guards.climb`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The retry budget: so many a minute, smoothly, and a share of the traffic with a floor."""
+"""The retry budget: so many a minute, smoothly, and a share of the traffic with a floor.
+
+About `core.guards.budget`, `core.guards.tally`.
+"""
 
 from __future__ import annotations
 

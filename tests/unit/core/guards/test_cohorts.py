@@ -1,4 +1,7 @@
-"""Letters by when they were released: a share is always a share of the same letters."""
+"""Letters by when they were released: a share is always a share of the same letters.
+
+About `core.guards.cohorts`.
+"""
 
 from __future__ import annotations
 

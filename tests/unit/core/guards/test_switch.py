@@ -1,4 +1,7 @@
-"""The switch: when something that fails is left alone, and how it comes back."""
+"""The switch: when something that fails is left alone, and how it comes back.
+
+About `core.guards.switch`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What each layout declares, to the letter: names, arguments, bindings and policies, by broker version."""
+"""What each layout declares, to the letter: names, arguments, bindings and policies, by broker version.
+
+About `core.layouts.application`, `core.layouts.ladder`, `core.layouts.levels`, `core.layouts.looping`,
+`core.layouts.naming`, `core.layouts.native`, `core.layouts.pieces`, `core.layouts.request`,
+`core.layouts.returning`, `core.layouts.steps`, `core.layouts.sweeping`, `core.topology.plan`,
+`core.topology.routing`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the service declares for itself, and what it says about the limits of other people's queues."""
+"""What the service declares for itself, and what it says about the limits of other people's queues.
+
+About `core.layouts.service`.
+"""
 
 from __future__ import annotations
 

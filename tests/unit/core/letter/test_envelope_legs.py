@@ -2,6 +2,8 @@
 
 Letters are written by the oracle, so that "byte for byte" is said by somebody other than the code that
 promises it.
+
+About `core.letter.envelope`, `core.letter.move_kind`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Header tables: each AMQP type as its bytes, and damage as a MessageError."""
+"""Header tables: each AMQP type as its bytes, and damage as a MessageError.
+
+About `core.letter.field_table`.
+"""
 
 from __future__ import annotations
 

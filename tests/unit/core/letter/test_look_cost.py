@@ -1,4 +1,7 @@
-"""What a look costs a letter, and when it may not be given back (`core.letter.look_cost`)."""
+"""What a look costs a letter, and when it may not be given back.
+
+About `core.letter.look_cost`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Properties: where each stands, what each says, and what damage does."""
+"""Properties: where each stands, what each says, and what damage does.
+
+About `core.letter.message`.
+"""
 
 from __future__ import annotations
 

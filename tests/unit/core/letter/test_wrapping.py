@@ -1,4 +1,7 @@
-"""A letter inside another message: whatever it is made of comes out as it went in."""
+"""A letter inside another message: whatever it is made of comes out as it went in.
+
+About `core.letter.wrapping`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Definitions as RabbitMQ exports them, of one vhost or all, and files that are none."""
+"""Definitions as RabbitMQ exports them, of one vhost or all, and files that are none.
+
+About `core.topology.definitions`, `broker.definitions_file`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is planned beside what is there."""
+"""What is planned beside what is there.
+
+About `core.topology.drift`, `core.topology.migration`, `core.topology.vhost`.
+"""
 
 from __future__ import annotations
 

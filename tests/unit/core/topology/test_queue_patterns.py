@@ -1,4 +1,7 @@
-"""Pattern to target: the examples people start from, and everything that leaves a doubt."""
+"""Pattern to target: the examples people start from, and everything that leaves a doubt.
+
+About `core.topology.queue_patterns`.
+"""
 
 from __future__ import annotations
 

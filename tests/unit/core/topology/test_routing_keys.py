@@ -1,4 +1,7 @@
-"""Which keys meet, against the plain definition: try every short key."""
+"""Which keys meet, against the plain definition: try every short key.
+
+About `core.topology.routing_keys`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether letters are safe in queues of ours: what is a danger, whose fault it is, and what mends it."""
+"""Whether letters are safe in queues of ours: what is a danger, whose fault it is, and what mends it.
+
+About `core.topology.safekeeping`, `core.topology.merging`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From which of several queues a letter goes home: whoever asks the same broker gets the same answer."""
+"""From which of several queues a letter goes home: whoever asks the same broker gets the same answer.
+
+About `core.topology.fanout`.
+"""
 
 from __future__ import annotations
 

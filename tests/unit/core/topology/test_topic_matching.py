@@ -1,6 +1,8 @@
-"""The corners of topic matching (`core.topology.topic`, `core.text.glob`).
+"""The corners of topic matching.
 
 That they are the broker's corners, `tests/broker/core/topology/test_topic_on_broker.py` checks.
+
+About `core.topology.topic`, `core.text.glob`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""All gates and budgets of an instance: who may go, what keeps the others, and how they get through later."""
+"""All gates and budgets of an instance: who may go, what keeps the others, and how they get through later.
+
+About `service.guarding.gates`, `service.guarding.origins`, `service.protocols`,
+`service.telling.instance_news`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What gates keep of a sweep: when it goes on, with how many letters, and what is said of the others."""
+"""What gates keep of a sweep: when it goes on, with how many letters, and what is said of the others.
+
+About `service.guarding.kept`, `service.guarding.allowance`.
+"""
 
 from __future__ import annotations
 

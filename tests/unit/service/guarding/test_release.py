@@ -1,4 +1,7 @@
-"""Release: home if it may go, held if not, parked where there is no home; and what is remembered."""
+"""Release: home if it may go, held if not, parked where there is no home; and what is remembered.
+
+About `service.guarding.release`, `retrying.release`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Body conditions: what counts as yes, and that no program gets out of its bounds."""
+"""Body conditions: what counts as yes, and that no program gets out of its bounds.
+
+About `service.intake.conditions`, `jq.process`, `jq.worker`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Letters that wait for a look around: one look for all of them, begun after the last of them came."""
+"""Letters that wait for a look around: one look for all of them, begun after the last of them came.
+
+About `service.intake.lookout`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Intake: what a decision becomes, that remembering it changes nothing, and what is never dropped."""
+"""Intake: what a decision becomes, that remembering it changes nothing, and what is never dropped.
+
+About `service.intake.sorting`, `service.intake.addressing`, `service.intake.copying`,
+`service.intake.decided_kinds`, `service.intake.letter_keys`, `service.intake.condition_batches`.
+"""
 
 from __future__ import annotations
 

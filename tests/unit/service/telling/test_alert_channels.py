@@ -1,4 +1,7 @@
-"""Delivery: a real server on the other side, that answers, refuses, hangs or is not there."""
+"""Delivery: a real server on the other side, that answers, refuses, hangs or is not there.
+
+About `service.telling.alert_channels`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Alerts: each once, recovery once and only when it lasts, never a flood; and which facts make one."""
+"""Alerts: each once, recovery once and only when it lasts, never a flood; and which facts make one.
+
+About `service.telling.alerting`, `service.telling.alerts`.
+"""
 
 from __future__ import annotations
 

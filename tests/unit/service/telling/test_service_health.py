@@ -1,4 +1,7 @@
-"""Alive and ready: what makes them so, and what does not."""
+"""Alive and ready: what makes them so, and what does not.
+
+About `service.telling.service_health`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Log lines: one for what is worth one, readable by machines, without secrets, and nobody waits for them."""
+"""Log lines: one for what is worth one, readable by machines, without secrets, and nobody waits for them.
+
+About `service.telling.logs`, `service.telling.log_lines`, `service.telling.service_events`.
+"""
 
 from __future__ import annotations
 

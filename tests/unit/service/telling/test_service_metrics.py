@@ -1,4 +1,7 @@
-"""The numbers: what each fact does to them, that they are bounded, and that Prometheus can read them."""
+"""The numbers: what each fact does to them, that they are bounded, and that Prometheus can read them.
+
+About `service.telling.service_metrics`.
+"""
 
 from __future__ import annotations
 

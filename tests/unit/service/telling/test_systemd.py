@@ -1,4 +1,7 @@
-"""What systemd hears, on a real socket."""
+"""What systemd hears, on a real socket.
+
+About `service.telling.systemd`.
+"""
 
 from __future__ import annotations
 

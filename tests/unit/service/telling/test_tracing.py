@@ -1,4 +1,7 @@
-"""Spans for decisions, with OpenTelemetry's own SDK."""
+"""Spans for decisions, with OpenTelemetry's own SDK.
+
+About `service.telling.tracing`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """The broker in memory where no real one can be asked: its faults, its looks, and that it is our own client.
 
 What it has in common with RabbitMQ is in `tests/contract`.
+
+About `testing.memory.broker`, `testing.memory.transport`, `testing.memory.connections.server_channel`,
+`testing.memory.connections.peer`, `testing.memory.connections.wire`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Virtual time: everything in its order and at its hour, and no time passes."""
+"""Virtual time: everything in its order and at its hour, and no time passes.
+
+About `testing.memory.virtual`, `testing.memory.clock`.
+"""
 
 from __future__ import annotations
 
