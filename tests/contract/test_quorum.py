@@ -1,7 +1,7 @@
 """What only quorum queues have: delivery limits, delayed retries, dead-lettering at least once.
 
 About `testing.memory.contents.queues`, `testing.memory.contents.queue_rules`,
-`testing.memory.contents.traits`.
+`core.topology.rabbitmq_versions`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Declaring, binding, deleting: what is accepted, and with which error it is not.
 
 About `testing.memory.contents.shapes`, `testing.memory.connections.declare_refusals`,
-`testing.memory.contents.traits`.
+`core.topology.rabbitmq_versions`.
 """
 
 from __future__ import annotations

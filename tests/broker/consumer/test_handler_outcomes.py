@@ -3,7 +3,7 @@
 The consumer declares the queue and its layout itself; `external` finds a queue that dies into `orders.dlq`.
 What the world does to them is in `test_consumer_lines`, `_gone` and `_kills`.
 
-About `consumer.queues.settling`, `consumer.queues.layout_routes`, `consumer.handlers.judging`.
+About `consumer.queues.settling`, `consumer.queues.layout_routes`, `consumer.handlers.handler_end`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The safe move on a real broker: what goes, what stays, and what a letter looks like afterwards.
 
 About `move.courier`, `move.passage`, `move.intake`, `move.intake_series`, `move.outlet`, `move.rescue`,
-`move.verdict`.
+`move.verdict`, `broker.queue_counts`.
 """
 
 from __future__ import annotations

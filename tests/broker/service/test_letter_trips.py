@@ -2,7 +2,7 @@
 
 A spy queue on an origin's own return exchange gets a copy of every letter exactly as it comes home.
 
-About `service.intake.sorting`, `service.guarding.release`, `service.telling.fate_counter`,
+About `service.intake.sorting`, `service.guarding.guarded_release`, `service.telling.fate_counter`,
 `core.letter.envelope`.
 """
 

@@ -2,7 +2,7 @@
 
 The claim each time: every letter is somewhere, and where there are two of one they carry the same id.
 
-About `service.running`, `service.queue_loop`, `service.guarding.release`.
+About `service.running`, `service.queue_loop`, `service.guarding.guarded_release`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules, bodies, failure details, and the message as a handler sees it.
 
 About `consumer.outcomes`, `consumer.backoffs`, `consumer.message`, `consumer.handlers.decoding`,
-`consumer.handlers.failure_details`, `consumer.handlers.judging`.
+`consumer.handlers.failure_details`, `consumer.handlers.handler_end`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 About `consumer.handlers.handling`, `consumer.handlers.calling`, `consumer.handlers.callables`,
 `consumer.handlers.signature`, `consumer.handlers.threads`, `consumer.handlers.once`,
-`consumer.handlers.judging`, `consumer.handlers.batching`, `consumer.idempotency`.
+`consumer.handlers.handler_end`, `consumer.handlers.batching`, `consumer.idempotency`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The decision: each way it can go, why, and what it refuses to guess.
 
-About `core.deciding.decide`, `core.deciding.explain`.
+About `core.deciding.decide`, `core.deciding.decision`, `core.deciding.explain`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 About `core.layouts.application`, `core.layouts.ladder`, `core.layouts.levels`, `core.layouts.looping`,
 `core.layouts.naming`, `core.layouts.native`, `core.layouts.pieces`, `core.layouts.request`,
 `core.layouts.returning`, `core.layouts.steps`, `core.layouts.sweeping`, `core.topology.plan`,
-`core.topology.routing`.
+`core.topology.routing`, `core.topology.queue_arguments`.
 """
 
 from __future__ import annotations

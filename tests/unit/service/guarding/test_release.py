@@ -1,6 +1,7 @@
 """Release: home if it may go, held if not, parked where there is no home; and what is remembered.
 
-About `service.guarding.release`, `retrying.release`.
+About `service.guarding.guarded_release`, `retrying.release`, `retrying.homewards`, `retrying.parking`,
+`core.letter.parking`, `core.deciding.letter_fate`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`core.topology.rabbitmq_versions`: how a version is read, and what each does."""
+"""RabbitMQ versions: how one is read, and what each does.
+
+About `core.topology.rabbitmq_versions`.
+"""
 
 from __future__ import annotations
 
