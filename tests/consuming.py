@@ -137,6 +137,13 @@ async def depth(vhost: Vhost, queue: str) -> int:
     return await asyncio.to_thread(postbox.depth, vhost.url, queue)
 
 
+async def until_depth(vhost: Vhost, queue: str, count: int) -> None:
+    """Until so many messages of a queue are ready."""
+    async with asyncio.timeout(120):
+        while await depth(vhost, queue) != count:  # noqa: ASYNC110 -- the broker tells of no event
+            await asyncio.sleep(0.05)
+
+
 async def taken(vhost: Vhost, queue: str, count: int) -> list[postbox.Post]:
     """Exactly so many are in a queue, and nothing waits for its turn behind them."""
     found = await asyncio.to_thread(postbox.drain, vhost.url, queue, expect=count)

@@ -27,7 +27,7 @@ from deadletter.testing.memory import MemoryBroker, settle
 
 _T = TypeVar("_T")
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 STEP_S = 0.02
 CALM_S = 0.3
 """After so long nothing more comes by itself."""
@@ -272,7 +272,7 @@ class Ground:
 
     async def gone(self, queue: str) -> None:
         """Wait until there is no such queue."""
-        for _ in range(int(3 * PATIENCE_S / STEP_S / 10)):
+        for _ in range(int(PATIENCE_S / STEP_S / 10)):
             if queue not in self.site.queues():
                 return
             await asyncio.sleep(STEP_S * 10)

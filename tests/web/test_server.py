@@ -29,7 +29,7 @@ async def test_cancelled_it_ends_and_its_port_is_free(opened: Opened) -> None:
     async with opened() as desk:
         await desk.client.get("/health/live")  # a connection stays open behind this
         desk.task.cancel()
-        await asyncio.wait({desk.task}, timeout=10)
+        await asyncio.wait({desk.task}, timeout=60)
         assert desk.task.cancelled()
         port = int(desk.url.rpartition(":")[2])
     async with opened(listen=f"127.0.0.1:{port}") as desk:
@@ -43,9 +43,9 @@ async def test_a_request_that_does_not_end_does_not_keep_it(opened: Opened) -> N
         while not desk.office.asked:  # noqa: ASYNC110 -- there is no event in the office for this
             await asyncio.sleep(0.01)
         desk.task.cancel()
-        await asyncio.wait({desk.task}, timeout=10)
+        await asyncio.wait({desk.task}, timeout=60)
         assert desk.task.done()
-        await asyncio.wait({asking}, timeout=10)
+        await asyncio.wait({asking}, timeout=60)
         assert asking.done()
         asking.exception()
 

@@ -15,7 +15,7 @@ import pika
 import pytest
 from tests import consuming, postbox
 from tests.brokers import Vhost
-from tests.consuming import depth, until
+from tests.consuming import depth, until, until_depth
 
 from deadletter.consumer.app import Consumer, DepthAlert
 from deadletter.consumer.backoffs import fixed
@@ -178,6 +178,7 @@ async def test_retries_over_budget_wait_and_nothing_is_lost(vhost: Vhost) -> Non
     async with serving(app) as heard:
         await until(lambda: len(heard) == 6, "all six")
         # one may go at once, the next in ten seconds; who waits keeps no slot
+        await until_depth(vhost, "orders__retry.1", 1)
         await asyncio.sleep(0.5)
         assert await depth(vhost, "orders__retry.1") == 1
         assert await depth(vhost, "orders") == 0
@@ -227,7 +228,8 @@ async def test_statistics_and_letting_out_what_waits(vhost: Vhost) -> None:
 
     async with serving(app) as heard:
         await until(lambda: len(heard) == 3, "all three")
-        await asyncio.sleep(0.2)
+        await until_depth(vhost, "orders__retry.1", 2)
+        await until_depth(vhost, "orders__dlq", 1)
         found = (await app.statistics())["orders"]
         assert (found.layout, found.depth, found.consumers) == ("ladder", 0, 1)
         assert (found.parked_in, found.parked) == ("orders__dlq", 1)
@@ -369,7 +371,7 @@ async def test_statistics_and_letting_out_where_delays_are_shared(vhost: Vhost) 
         app.queue(queue, layout="return", retries=2, backoff=fixed(600))(handle)
     async with serving(app) as heard:
         await until(lambda: len(heard) == 2, "both")
-        await asyncio.sleep(0.2)
+        await until_depth(vhost, "deadletter.delay.600000", 2)
         found = (await app.statistics())["bills"]
         assert [(one.queue, one.depth) for one in found.levels] == [("deadletter.delay.600000", 2)]
         assert (found.parked_in, found.parked) == ("deadletter.parked", 0)

@@ -22,7 +22,6 @@ from tests.consuming import (
     assert_rejected,
     consumer,
     declare_orders,
-    depth,
     each,
     nothing_left,
     on_this_broker,
@@ -30,6 +29,7 @@ from tests.consuming import (
     serving,
     taken,
     until,
+    until_depth,
 )
 
 from deadletter import Consumer, Message, Park, fixed
@@ -143,13 +143,11 @@ async def test_what_waits_for_its_retry_when_the_queue_is_deleted_comes_back_to_
     async with serving(app) as heard:
         await post(vhost, b"waits")
         await until(lambda: len(heard.handled) == 1, "the handler")
-        await asyncio.sleep(0.2)
-        assert await depth(vhost, waiting) == 1
+        await until_depth(vhost, waiting, 1)
         await asyncio.to_thread(vhost.delete, "queues", "orders")
         await until(lambda: any(event.what == "queue orders" for event in heard.lost), "the news")
-        await asyncio.sleep(4)
+        await until_depth(vhost, waiting, 0)
         await holds(vhost, waiting, 1)  # its time is over, and it has nowhere to go
-        assert await depth(vhost, waiting) == 0
         await asyncio.to_thread(declare_orders, vhost, layout)
         await until(lambda: attempts == [0, 1], "the retry")
         await asyncio.sleep(0.2)

@@ -33,7 +33,7 @@ from deadletter.doctor.rules import access, effects, live, neglect, refusal, upg
 from deadletter.doctor.rules.case import Case
 
 ALL = (*refusal.RULES, *neglect.RULES, *effects.RULES, *upgrades.RULES, *access.RULES, *live.RULES)
-SLOW_S = 30.0
+SLOW_S = 90.0
 """Figures of a quorum queue are up to ten seconds old."""
 
 
@@ -128,7 +128,7 @@ class Bench:
     def depth(self, queue: str) -> int:
         return int(self.channel.queue_declare(queue, passive=True).method.message_count)
 
-    def arrives(self, queue: str, count: int = 1, seconds: float = 10.0) -> None:
+    def arrives(self, queue: str, count: int = 1, seconds: float = 60.0) -> None:
         wait_for(lambda: self.depth(queue) >= count, f"{count} letters in {queue}", seconds)
 
     def stays_empty(self, queue: str, seconds: float = 1.0) -> None:
@@ -136,7 +136,7 @@ class Bench:
         assert self.depth(queue) == 0
 
     def reject(self, queue: str, *, requeue: bool = False) -> None:
-        wait_for(lambda: self.depth(queue) > 0, f"a letter in {queue}", 10)
+        wait_for(lambda: self.depth(queue) > 0, f"a letter in {queue}")
         method, _, _ = self.channel.basic_get(queue)
         assert method is not None
         self.channel.basic_reject(method.delivery_tag, requeue=requeue)
@@ -371,12 +371,12 @@ def test_an_alternate_exchange_hides_that_an_origin_is_gone(bench: Bench) -> Non
         definition={"alternate-exchange": "catch"},
         **{"apply-to": "exchanges"},
     )
-    wait_for(lambda: not bench.returned("deadletter.return.orders", "orders"), "the policy", 10)
+    wait_for(lambda: not bench.returned("deadletter.return.orders", "orders"), "the policy")
     found = bench.found("alternate-exchange", "deadletter.return.orders")
 
     bench.apply(found)
 
-    wait_for(lambda: bench.returned("deadletter.return.orders", "orders"), "the fix", 10)
+    wait_for(lambda: bench.returned("deadletter.return.orders", "orders"), "the fix")
     bench.is_clean()
 
 
@@ -431,7 +431,7 @@ def test_limits_throw_parked_letters_away(bench: Bench, argument: str, value: in
     found = next(each for each in findings(bench.shape()) if each.rule == "dlq-limits")
     assert (found.subject, found.path[-1]) == ("orders.dlq", "gone")
     if left is None:
-        wait_for(lambda: bench.vhost.get("queues", "orders.dlq") is None, "the queue to go", 20)
+        wait_for(lambda: bench.vhost.get("queues", "orders.dlq") is None, "the queue to go")
         return
     time.sleep(1)
     assert bench.depth("orders.dlq") == left
@@ -488,7 +488,7 @@ def test_letters_stay_in_a_queue_that_nobody_watches(bench: Bench) -> None:
     bench.send("orders", 3)
     for _ in range(3):
         bench.reject("orders")
-    wait_for(lambda: bench.vhost.depth("orders.dlq") == 3, "the figures", 10)
+    wait_for(lambda: bench.vhost.depth("orders.dlq") == 3, "the figures")
     found = bench.found("unwatched-dlq", "orders.dlq", frozenset())
     assert "3 letters lie there" in found.why
     assert bench.depth("orders.dlq") == 3
@@ -539,14 +539,13 @@ def test_a_consumer_without_a_prefetch_takes_everything(bench: Bench) -> None:
 # -- versions ----------------------------------------------------------------------------------------------
 def test_delayed_retries_need_4_3(bench: Bench) -> None:
     """On 3.10 and 4.0 the arguments do nothing and the policy is refused; 4.3.6 has both."""
-    bench.queue("orders", x_queue_type="quorum", x_delayed_retry_type="all", x_delayed_retry_min=1500)
+    bench.queue("orders", x_queue_type="quorum", x_delayed_retry_type="all", x_delayed_retry_min=600_000)
     bench.send("orders")
     bench.reject("orders", requeue=True)
-    before = time.monotonic()
-    got = None
-    while got is None and time.monotonic() - before < 10:
-        got, _, _ = bench.channel.basic_get("orders")
-    waited = time.monotonic() - before
+    if bench.is_43:
+        bench.stays_empty("orders")
+    else:
+        bench.arrives("orders")
     classic = bench.refuses(
         lambda channel: channel.queue_declare(
             "plain",
@@ -565,12 +564,10 @@ def test_delayed_retries_need_4_3(bench: Bench) -> None:
         )
 
     if bench.is_43:
-        assert waited > 1
         assert classic == 406
         by_policy()
         bench.is_clean()
         return
-    assert waited < 0.5, "back at once"
     assert classic == 0
     assert bench.found("native-delay-ignored", "orders").severity is Severity.ERROR
     assert bench.found("native-delay-ignored", "plain").severity is Severity.ERROR
@@ -637,11 +634,11 @@ def test_lazy_means_nothing_to_4(bench: Bench) -> None:
     def in_memory(name: str) -> int | None:
         return (bench.vhost.get("queues", name) or {}).get("messages_ram")
 
-    wait_for(lambda: bench.vhost.depth("lazy") == bench.vhost.depth("plain") == 50, "the figures", 10)
+    wait_for(lambda: bench.vhost.depth("lazy") == bench.vhost.depth("plain") == 50, "the figures")
     if bench.is_4:
-        wait_for(lambda: in_memory("lazy") == in_memory("plain"), "no difference", 10)
+        wait_for(lambda: in_memory("lazy") == in_memory("plain"), "no difference")
     else:
-        wait_for(lambda: (in_memory("lazy"), in_memory("plain")) == (0, 50), "a difference", 10)
+        wait_for(lambda: (in_memory("lazy"), in_memory("plain")) == (0, 50), "a difference")
     assert bench.found("refused-by-4", "lazy").severity is Severity.NOTE
 
     bench.channel.queue_delete("lazy")
@@ -753,18 +750,18 @@ def test_a_shorter_ttl_does_not_hold_for_letters_that_wait_already(bench: Bench)
     ttl(300)
     bench.send("wait")
     bench.stays_empty("orders", 2)
-    wait_for(lambda: bench.vhost.depth("wait") == 2, "the figures", 10)
+    wait_for(lambda: bench.vhost.depth("wait") == 2, "the figures")
 
     def overdue(shape: Topology) -> list[str]:
         # A minute later: the rule allows for another machine's clock.
         return [each.subject for each in findings(shape, later_ms=70_000) if each.rule == "overdue-level"]
 
-    wait_for(lambda: overdue(bench.shape()) == ["wait"], "the head's age", 10)
+    wait_for(lambda: overdue(bench.shape()) == ["wait"], "the head's age")
 
     bench.channel.queue_purge("wait")
     bench.send("wait")
     bench.arrives("orders")
-    wait_for(lambda: overdue(bench.shape()) == [], "no letter", 10)
+    wait_for(lambda: overdue(bench.shape()) == [], "no letter")
 
 
 # -- settings that do not hold -------------------------------------------------------------------------------

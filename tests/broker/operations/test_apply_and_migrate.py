@@ -493,7 +493,7 @@ def test_dead_letters_that_come_by_name(vhost: Vhost) -> None:
     old_queue(vhost, letters=3)
     postbox.declare(vhost.url, "work", x_dead_letter_exchange="", x_dead_letter_routing_key="orders")
     postbox.fill_one(vhost.url, "work", b"busy")
-    postbox.wait_for(lambda: vhost.depth("work") == 1, "the letter", 20)
+    postbox.wait_for(lambda: vhost.depth("work") == 1, "the letter")
     (result,) = bring(vhost, planned(), migrating=True).migrations
     assert isinstance(result, NotMigrated)
     assert "dead letters of work" in result.why

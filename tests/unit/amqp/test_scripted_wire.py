@@ -304,7 +304,7 @@ async def test_a_channel_of_a_conversation_that_has_ended_is_refused_at_once() -
     async with talking(script) as connection:
         await asyncio.wait_for(connection.closed, 60)
         with pytest.raises(ConnectionForced):
-            await asyncio.wait_for(connection.channel(), 1)
+            await asyncio.wait_for(connection.channel(), 60)
 
 
 async def test_to_ask_whether_it_has_ended_leaves_nothing_behind() -> None:
@@ -658,7 +658,7 @@ async def test_an_answer_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> No
     async with talking(script) as connection:
         channel = await connection.channel()
         with pytest.raises(ConnectionLost, match=r"did not answer .*it blocks us: low on memory"):
-            await asyncio.wait_for(channel.declare_queue("q"), 5)
+            await asyncio.wait_for(channel.declare_queue("q"), 60)
         assert connection.closed.done(), "an answer that comes later would be taken for another's"
 
 
@@ -728,7 +728,7 @@ async def test_a_question_given_up_after_a_time_does_not_either() -> None:
             async with asyncio.timeout(0.05):
                 await channel.declare_queue("first")
         try:
-            answer = await asyncio.wait_for(channel.declare_queue("second"), 5)
+            answer = await asyncio.wait_for(channel.declare_queue("second"), 60)
         except ConnectionLost:
             return
         assert answer == replies.DeclareQueueOk("second", 2, 2)
@@ -794,7 +794,7 @@ async def test_a_consumer_given_up_while_it_begins_is_cancelled_on_the_broker_to
             await consuming
         if connection.closed.done():
             return  # ended rather than confused would do as well
-        await asyncio.wait_for(channel.qos(1), 5)
+        await asyncio.wait_for(channel.qos(1), 60)
         await soon(cancelled)
         assert deliveries == []
 
@@ -809,7 +809,7 @@ async def test_a_channel_closed_over_one_question_ends_all_that_wait() -> None:
     async with talking(script) as connection:
         channel = await connection.channel()
         questions = (channel.declare_queue("q"), channel.qos(1), channel.get("q"))
-        answers = await asyncio.wait_for(asyncio.gather(*questions, return_exceptions=True), 5)
+        answers = await asyncio.wait_for(asyncio.gather(*questions, return_exceptions=True), 60)
         assert [type(answer) for answer in answers] == [NotFound, NotFound, NotFound]
 
 

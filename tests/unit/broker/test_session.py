@@ -409,7 +409,7 @@ async def test_a_broker_that_hangs_up_every_time_is_not_asked_for_ever() -> None
 
     async with serving(script) as port:
         with pytest.raises(ConnectionLost):
-            await asyncio.wait_for(supervise([at(port)], work, persistence=QUICK), 5)
+            await asyncio.wait_for(supervise([at(port)], work, persistence=QUICK), 60)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ async def test_a_gate_closes_when_any_check_says_no() -> None:
     async def no_later() -> bool:
         return second.pop(0)
 
-    await asyncio.wait_for(HealthWait("q", (yes, no_later), Audience(), every_s=0.001).closed(), 5)
+    await asyncio.wait_for(HealthWait("q", (yes, no_later), Audience(), every_s=0.001).closed(), 60)
     assert second == []
 
 

@@ -52,7 +52,7 @@ class Bench:
         self.channel.basic_publish(exchange, key, b"{}", pika.BasicProperties(headers=headers))
 
     def take(self, queue: str, *, reject: bool = False) -> dict[str, object]:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             method, properties, _ = self.channel.basic_get(queue)
             if method is not None:

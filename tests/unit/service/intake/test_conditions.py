@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -114,7 +115,7 @@ async def test_the_time_limit_is_the_kernels(conditions: Conditions, monkeypatch
 
 async def test_the_time_limit_is_per_question(conditions: Conditions) -> None:
     slow = "[range(2e4)] | length > 0"  # some ms each, together far above the limit
-    assert await said(conditions, slow, *[b"1"] * 300) == [YES] * 300
+    assert await said(conditions, slow, *[b"1"] * 60) == [YES] * 60
     assert conditions.restarts == 0
 
 
@@ -141,12 +142,24 @@ async def test_a_worker_that_somebody_kills_between_batches_is_replaced_without_
     assert await said(conditions, "true", b"1", b"2") == [YES, YES]
 
 
+async def until_busy(worker: Callable[[], asyncio.subprocess.Process | None]) -> None:
+    """Until it works on a question that does not end: it has used more time than its start costs."""
+    async with asyncio.timeout(60):
+        while (found := worker()) is None or _cpu_s(found.pid) < 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def test_a_worker_that_crashes_in_the_middle_costs_one_answer() -> None:
-    async with Conditions(JqLimits(time_ms=5_000)) as conditions:
+    async with Conditions(JqLimits(time_ms=30_000)) as conditions:
         asked = asyncio.create_task(
             said(conditions, "if . == 2 then [range(1e12)] else true end", *b"1 2 3".split())
         )
-        await asyncio.sleep(1)
+        await until_busy(lambda: conditions._jq._process)
         worker = conditions._jq._process
         assert worker is not None
         worker.kill()

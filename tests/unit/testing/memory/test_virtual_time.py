@@ -154,7 +154,7 @@ async def test_afterwards_time_goes_on_from_where_it_is() -> None:
         await clock.advance(LONG_S)
         inside = loop.time()
     assert loop.time() >= inside
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.sleep(0.01)
     assert loop.time() - inside < LONG_S
     with virtual_time() as clock:
