@@ -144,7 +144,7 @@ async def test_two_processes_with_copies_of_a_message_pay_once(ground: Ground) -
         outcomes = await asyncio.gather(
             Handler(pay, RULES, idempotent=one)(message()), Handler(pay, RULES, idempotent=two)(message())
         )
-    assert sorted(type(one).__name__ for one in outcomes) == ["Done", "Known"]
+    assert sorted(type(one).__name__ for one in outcomes) == ["AlreadyDone", "Done"]
     assert ground.sql("SELECT * FROM paid") == "x"
 
 

@@ -48,7 +48,7 @@ UNHEARD_MAX: Final = 4
 """Words of the broker's on channel 0 that may wait for somebody to hear them."""
 
 
-class Ending:
+class ConnectionEnding:
     """How a conversation ended, to be awaited by anybody; who gives up waiting disturbs nobody."""
 
     __slots__ = ("_came", "_error")
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         self.blocked_reason: str | None = None
         self.on_pressure: list[Callable[[], None]] = []
         """Called whenever `congested` may have changed."""
-        self.closed: Ending = Ending()
+        self.closed: ConnectionEnding = ConnectionEnding()
         """Done when the conversation is over, with the reason."""
         self._loop = loop
         self._transport: asyncio.Transport | None = None

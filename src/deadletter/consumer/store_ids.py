@@ -133,9 +133,9 @@ class StoreIds:
         match state:
             case None:
                 return Seen.NEW
-            case handled_table.State.BEGUN:
+            case handled_table.HandledState.BEGUN:
                 return Seen.BEGUN
-            case handled_table.State.DONE:
+            case handled_table.HandledState.DONE:
                 return Seen.DONE
 
     async def _mark_done(self, connection: AsyncConnection, queue: str, key: str) -> None:
@@ -146,7 +146,7 @@ class StoreIds:
             connection,
             queue,
             key,
-            handled_table.State.DONE,
+            handled_table.HandledState.DONE,
             now_ms=now_ms,
             until_ms=now_ms + self._keep_ms,
         )

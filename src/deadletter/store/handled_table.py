@@ -19,7 +19,7 @@ CLEAN_MAX: Final = 10_000
 """So many rows are forgotten at once, so that nobody waits long for it."""
 
 
-class State(StrEnum):
+class HandledState(StrEnum):
     """What is known of a key."""
 
     BEGUN = "begun"
@@ -28,12 +28,12 @@ class State(StrEnum):
 
 async def claim(
     connection: AsyncConnection, queue: str, key: str, *, now_ms: int, until_ms: int
-) -> State | None:
+) -> HandledState | None:
     """Mark it as begun unless it is done; what it was before, None when nothing is known of it."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     added = await connection.execute(
         insert(handled)
-        .values(queue=queue, key=key, state=State.BEGUN.value, at_ms=now_ms, until_ms=until_ms)
+        .values(queue=queue, key=key, state=HandledState.BEGUN.value, at_ms=now_ms, until_ms=until_ms)
         .on_conflict_do_nothing(index_elements=["queue", "key"])
     )
     if added.rowcount == 1:
@@ -41,14 +41,14 @@ async def claim(
     columns = handled.c
     asked = select(columns.state, columns.until_ms).where(columns.queue == queue, columns.key == key)
     found = (await connection.execute(asked.with_for_update())).one_or_none()
-    if found is not None and found.state == State.DONE and found.until_ms > now_ms:
-        return State.DONE
-    await mark(connection, queue, key, State.BEGUN, now_ms=now_ms, until_ms=until_ms)
-    return State.BEGUN if found is not None and found.until_ms > now_ms else None
+    if found is not None and found.state == HandledState.DONE and found.until_ms > now_ms:
+        return HandledState.DONE
+    await mark(connection, queue, key, HandledState.BEGUN, now_ms=now_ms, until_ms=until_ms)
+    return HandledState.BEGUN if found is not None and found.until_ms > now_ms else None
 
 
 async def mark(
-    connection: AsyncConnection, queue: str, key: str, state: State, *, now_ms: int, until_ms: int
+    connection: AsyncConnection, queue: str, key: str, state: HandledState, *, now_ms: int, until_ms: int
 ) -> None:
     """It is in this state, whatever it was."""
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
@@ -64,7 +64,9 @@ async def forget(connection: AsyncConnection, queue: str, key: str) -> None:
     """It was not done: nothing is known of it any more."""
     columns = handled.c
     await connection.execute(
-        delete(handled).where(columns.queue == queue, columns.key == key, columns.state == State.BEGUN.value)
+        delete(handled).where(
+            columns.queue == queue, columns.key == key, columns.state == HandledState.BEGUN.value
+        )
     )
 
 

@@ -1,6 +1,8 @@
-"""`core.deciding.states`, `core.deciding.letter_fate`, `core.letter.parking`: the table of a letter's states.
+"""The table of a letter's states: the steps between them, and the causes.
 
 Every step that the service or the library tells is in it; the manual draws it as it is, and names the causes.
+
+About `core.deciding.states`, `core.deciding.letter_fate`, `core.letter.parking`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ PREDECLARED: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BoundKey:
     """One binding of a queue, or of an exchange."""
 
     to: str
@@ -45,7 +45,7 @@ class MemoryExchange:
     arguments: Mapping[str, Value] = field(default_factory=dict)
     alternate: str | None = None
     """By argument or policy."""
-    bindings: list[Bound] = field(default_factory=list)
+    bindings: list[BoundKey] = field(default_factory=list)
 
 
 Headers = Callable[[], Mapping[str, Value]]
@@ -72,7 +72,7 @@ def route(
         seen.add(at)
         taking = exchanges[at]
         if at == "":
-            taken = [Bound(to=key, key=key, arguments={}) for key in keys if key in queues]
+            taken = [BoundKey(to=key, key=key, arguments={}) for key in keys if key in queues]
         else:
             taken = [b for b in taking.bindings if _takes(taking.kind, b, keys, headers, exact)]
         found.update((b.to, None) for b in taken if not b.to_exchange)
@@ -82,7 +82,7 @@ def route(
     return list(found)
 
 
-def _takes(kind: str, bound: Bound, keys: tuple[str, ...], headers: Headers, exact: bool) -> bool:
+def _takes(kind: str, bound: BoundKey, keys: tuple[str, ...], headers: Headers, exact: bool) -> bool:
     match kind:
         case "fanout":
             return True

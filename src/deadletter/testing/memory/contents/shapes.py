@@ -24,7 +24,7 @@ from deadletter.testing.memory.contents.exchange_routing import (
     PREDECLARED,
     TYPES,
     X_MATCH,
-    Bound,
+    BoundKey,
     MemoryExchange,
 )
 from deadletter.testing.memory.contents.queue_rules import QueueBehaviour, rules_of
@@ -186,16 +186,16 @@ class Shapes:
     def bind(self, queue: str, exchange: str, key: str, arguments: Mapping[str, Value], user: object) -> None:
         self._not_default(exchange)
         self.queue(queue, user)
-        self._bind(exchange, Bound(to=queue, key=key, arguments=arguments))
+        self._bind(exchange, BoundKey(to=queue, key=key, arguments=arguments))
 
     def bind_exchange(self, to: str, exchange: str, key: str, arguments: Mapping[str, Value]) -> None:
         """What `exchange` would give to a queue that is bound so, it gives to the exchange `to`."""
         self._not_default(exchange)
         self._not_default(to)
         self.exchange(to)
-        self._bind(exchange, Bound(to=to, key=key, arguments=arguments, to_exchange=True))
+        self._bind(exchange, BoundKey(to=to, key=key, arguments=arguments, to_exchange=True))
 
-    def _bind(self, exchange: str, bound: Bound) -> None:
+    def _bind(self, exchange: str, bound: BoundKey) -> None:
         found, key, arguments = self.exchange(exchange), bound.key, bound.arguments
         how = arguments.get(X_MATCH, "all")
         if found.kind == "headers" and how not in MATCHES:
@@ -220,7 +220,7 @@ class Shapes:
         """Of what is not there: nothing, as in RabbitMQ."""
         self._not_default(exchange)
         found = self.exchanges.get(exchange)
-        bound = Bound(to=to, key=key, arguments=arguments, to_exchange=to_exchange)
+        bound = BoundKey(to=to, key=key, arguments=arguments, to_exchange=to_exchange)
         if found is not None and bound in found.bindings:
             found.bindings.remove(bound)
 
