@@ -9,7 +9,8 @@ import re
 
 import pytest
 import typer
-from tests.paths import ROOT
+from tests.house import dotted, modules, packages
+from tests.paths import ROOT, SOURCES
 
 from deadletter import errors
 from deadletter.cli.main import app
@@ -72,6 +73,14 @@ def test_links_between_documents_hold() -> None:
     ]:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page}: {link}"
+
+
+def test_modules_in_the_design_notes_exist() -> None:
+    for page in (ROOT / "docs/design").glob("*.md"):
+        text = page.read_text()
+        assert dotted(text) - modules() - packages() == set(), page.name
+        for path in re.findall(r"`([a-z_]+(?:/[a-z_0-9]+)+\.py)`", text):
+            assert (SOURCES / path).is_file() or (ROOT / path).is_file(), f"{page.name}: {path}"
 
 
 def test_every_rule_of_the_doctor_is_in_its_page() -> None:

@@ -1,7 +1,7 @@
-"""The ground an adapter stands on: the queues of its layout, declared before the first message comes.
+"""The queues of an adapter's layout, declared before the first message comes.
 
-Once when the application starts, or when it is deployed; while it runs an adapter declares nothing. It is the
-ground of our own consumer (`consumer.queues.declared_layouts`), and it asks for the same: the management API.
+Once when the application starts, or when it is deployed; while it runs an adapter declares nothing. They are
+those of our own consumer (`consumer.queues.declared_layouts`) and ask for the same: the management API.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The broker's side of the house: the supervised session, the courier (the one safe move), a private node."""
+"""One RabbitMQ: the supervised session, declaring, leases, return exchanges, what its management API says."""

@@ -1,4 +1,4 @@
-"""The life of a consumer: a link, the ground declared on it, a station per queue, again on the next link.
+"""The life of a consumer: a link, its layouts declared there, a consumer per queue; again on the next link.
 
 A queue that goes away is waited for. A queue whose health check says no is left alone until it says yes.
 """

@@ -1,4 +1,4 @@
-"""The courier: THE safe move. Everything that takes a letter from one home to another goes through here.
+"""The courier: THE safe move, from one queue to wherever a decision says.
 
     tally = await move(addresses, source="orders.dlq", decide=lambda letter: Send(routing_key="orders"))
 
@@ -10,7 +10,7 @@ When the broker ends the publishing side because of what we published (a frame i
 exchange that is not there), one of the letters under way is to blame and nobody knows which. The next
 passage sends them one at a time; the one that fails alone is left in its source and said so. One letter
 never takes its neighbours. It is not left for good: what was refused may be a right that is back in a minute
-(`refusals`).
+(`refused_letters`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ asked, the letter is published with its new properties (`core.letter.envelope`),
 is stored, and only then is it acked at its source. What is left, or failed, stays unacked until the passage
 ends and is then given back in one word, unless that might destroy it (`rescue`). Whatever happens in between,
 a letter that was not confirmed was not acked: it is still in its source. How the intakes follow each other:
-`intakes`. What becomes of each letter: `judge`.
+`intake_series`. What becomes of each letter: `decision_runner`.
 """
 
 from __future__ import annotations

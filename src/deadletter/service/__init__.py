@@ -1,1 +1,1 @@
-"""What a running service does with letters: for now, answering what their bodies must answer."""
+"""`dlq serve`: a worker per vhost, a loop per queue, sweeps by the clock, guards, and what it tells."""

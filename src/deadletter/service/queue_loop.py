@@ -1,9 +1,10 @@
-"""A line: one queue that is taken from for as long as the service runs, on the link of its office.
+"""One queue that is taken from for as long as the service runs, on the link of its vhost.
 
-It lives through everything but a lost connection, which is the office's business: a queue that is deleted and
-comes back, a consumer that the broker cancels, a broker that refuses. Every ten minutes or so it gives back
-what it could not move and begins anew: a broker takes back by force what is held for half an hour, and what
-could not go then may go now. What the broker did not accept is tried again sooner (`move.refused_letters`).
+It lives through everything but a lost connection, which its vhost's worker sees to: a queue that is deleted
+and comes back, a consumer that the broker cancels, a broker that refuses. Every ten minutes or so it gives
+back what it could not move and begins anew: a broker takes back by force what is held for half an hour, and
+what could not go then may go now. What the broker did not accept is tried again sooner
+(`move.refused_letters`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who does what in an office: a line for each queue, a sweeper for each clock, somebody for held letters.
+"""The workers of one vhost: a loop per queue, a sweeper per clock, and one for each queue of held letters.
 
-Lines and sweepers outlive a connection: what they know of letters that the broker does not accept, and of
+Loops and sweepers outlive a connection: what they know of letters that the broker does not accept, and of
 sweeps that were made, goes on with the next one. Their tasks do not.
 """
 

@@ -1,4 +1,4 @@
-"""The running service: an office per vhost, the policies, and a life of start, reload and end.
+"""The running service: a worker per vhost, the policies, and a life of start, reload and end.
 
 A broker that is away is waited for, however long, and it is said; a login that is wrong ends the service at
 once, because it will be wrong in a minute too. Once it worked nothing of that kind ends it: a password that
@@ -140,14 +140,14 @@ class Service:
     def _on_session(self, vhost: str, event: session.SessionEvent) -> None:
         match event:
             case Connected(server_version=version):
-                self.broker_version = version  # whether it can be used is known when the office is ready
+                self.broker_version = version  # whether it can be used is known when the worker is ready
             case Waiting(reason=reason, seconds=seconds):
                 self._lost.add(vhost)
                 self._in_trouble = True
                 self._emit(Trouble(what="broker", why=str(reason), seconds=seconds))
 
     def _found(self, vhost: str) -> None:
-        """The office of this vhost is at work. The broker is well when all of them are."""
+        """The worker of this vhost is at work. The broker is well when all of them are."""
         self._lost.discard(vhost)
         if self._in_trouble and not self._lost:
             self._in_trouble = False

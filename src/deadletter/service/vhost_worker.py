@@ -1,13 +1,13 @@
-"""One office looks after one vhost: it finds the dead-letter queues, takes from them, and releases.
+"""One vhost and all that is done in it: dead-letter queues are found and taken from, due letters released.
 
-Its life on one connection (`on`): declare what is ours, look around, start a line for each watched queue and
-each queue of due letters, and then look around again and again; new queues get a line, held letters somebody
+Its life on one connection (`on`): declare what is ours, look around, start a loop for each watched queue and
+each queue of due letters, and then look around again and again; new queues get a loop, held letters somebody
 who lets them through. When the connection is lost everything here ends, nothing is lost, and the next
-connection begins with the same lines.
+connection begins with the same loops.
 
-What the parts are for: `sorting` decides, `releasing` sends home, `gates` guards, `sweeps` keeps time,
-`survey` looks, `custody` sees whether letters are safe, `books` counts, `staff` has a line for each queue.
-This module only puts them together.
+What the parts are for: `intake.sorting` decides, `guarding.guarded_release` sends home, `guarding.gates`
+guards, `sweeps` keeps time, `survey` looks, `own_topology.custody` sees whether letters are safe,
+`telling.fate_counter` counts, `queue_workers` has a loop for each queue. This module only puts them together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`dlq policy …` as typer sees it; the work is in `policy`."""
+"""`dlq policy …` as typer sees it; the work is in `policy_command` and `policy_store`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The shape of `deadletter.toml`: every key, its type, its default and what it is for, once.
 
 The file's reader, the environment's names, the JSON schema, the page `docs/configuration.md` and `dlq config
-show` all come from these classes; the tables of policies are in `model_policies.py`, those of the service in
-`model_serve.py`. Defaults are written as a user would write them. What a table cannot be in itself is said by
-its `contradictions`; what it cannot be beside others is in `sense.py`.
+show` all come from these classes; the tables of policies are in `policies.py`, those of the service in
+`serve.py`. Defaults are written as a user would write them. What a table cannot be in itself is said by
+its `contradictions`; what it cannot be beside others is in `config/cross_checks.py`.
 
 Pydantic is loaded with this module, and this module not before a command needs settings.
 """

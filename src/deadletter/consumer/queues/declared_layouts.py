@@ -1,4 +1,4 @@
-"""The ground a consumer stands on: the exchanges and queues of its layouts, declared, or known to be there.
+"""The exchanges and queues of a consumer's layouts: declared, or known to be there.
 
 Declaring sets policies, and that takes the management API. Where it cannot be reached nothing is declared and
 nothing is guessed: if all queues of the layout are there the consumer goes on and says so; if one is missing

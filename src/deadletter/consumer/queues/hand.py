@@ -1,4 +1,4 @@
-"""What a station has in hand: a channel with one consumer, and a way to leave the queue in good order.
+"""A channel with one consumer on the application's queue, and a way to leave the queue in good order.
 
 A channel that closes forgets every ack that it has not passed on to a quorum queue, and those messages come
 again although they were handled. What it has not passed on is what lies behind 32 commands that the queue has

@@ -1,10 +1,10 @@
-"""A station: one queue and its handler, on one link.
+"""One queue and its handler, on one link.
 
 Messages come to a hand (a channel with one consumer), workers take them one by one or in batches, and the
 settler carries out what their end means. A message that is suspected of killing its consumer is handled
 alone: nothing more is taken, what is in hand is brought to its end, and then it is its turn.
 
-A station ends when it is told to: it takes no more, gives back what nobody has begun, and lets the handlers
+It ends when it is told to: it takes no more, gives back what nobody has begun, and lets the handlers
 end what they have begun.
 """
 
@@ -108,7 +108,7 @@ class QueueConsumer:
 
     @property
     def hanging(self) -> bool:
-        """Whether a handler goes on although the station is at its end."""
+        """Whether a handler goes on although its queue is left."""
         return self._workers.hanging
 
     def running(self) -> list[str]:

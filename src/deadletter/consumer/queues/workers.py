@@ -1,10 +1,10 @@
-"""The workers of a station: they take messages one by one or in batches, and end however a handler ends.
+"""The workers of one queue: they take messages one by one or in batches, and end however a handler ends.
 
 However a handler ends is an outcome: also with an exception that is no `Exception`, with the cancellation of
 its own task, or with its time being over and no end in sight. A worker that ends for another reason ends the
-station, with a line in the log, and whoever runs it begins anew: none is missing in silence. A handler that
-does not end although it was cancelled is left behind, and named in the log: it holds up neither the end nor
-the next connection.
+consumer of its queue, with a line in the log, and whoever runs it begins anew: none is missing in silence. A
+handler that does not end although it was cancelled is left behind, and named in the log: it holds up neither
+the end nor the next connection.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ConsumePlan:
 
 
 class Workers:
-    """Of one station. `on_fail` hears that it must end; `leave` that a handler wants the process to end."""
+    """Of one queue. `on_fail` hears that it must end; `leave` that a handler wants the process to end."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         self.inbox: deque[InHand] = deque()
         self.error: Exception | None = None
-        """What ended the station."""
+        """What ended the consumer of the queue."""
         self.closing: bool = False
         """Whether no more is begun."""
         self._dismissed = False
@@ -109,7 +109,7 @@ class Workers:
                 break
 
     def fail(self, error: Exception) -> None:
-        """The station ends."""
+        """The consumer of the queue ends."""
         if self.error is None:
             self.error = error
         self.inbox.clear()  # nothing can be settled any more, so nothing is begun
@@ -151,7 +151,7 @@ class Workers:
         return told(self._plan.queue, self._handler.name, runs, self._loop.time())
 
     async def quiet(self, busy: Callable[[], bool]) -> None:
-        """Until it is, with everything that may be acked on its way. Raises what ended the station."""
+        """Until it is, with everything that may be acked on its way. Raises what ended it all."""
         while busy() and self.error is None:
             self._settler.settle(at_once=True)
             await asyncio.sleep(POLL_S)
@@ -167,7 +167,7 @@ class Workers:
             raise
         except (SystemExit, KeyboardInterrupt) as error:  # of a listener, or Ctrl-C between two handlers
             self._leave(error)
-        except BaseException as error:  # noqa: BLE001 -- told by whoever runs the station
+        except BaseException as error:  # noqa: BLE001 -- told by whoever runs the queue
             self.fail(error if isinstance(error, DeadletterError) else _broken(error))
 
     async def _work_one_by_one(self) -> None:

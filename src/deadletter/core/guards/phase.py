@@ -1,4 +1,4 @@
-"""The stations of a guard that closes and opens again by itself."""
+"""The phases of a guard that closes and opens again by itself."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A gate stands before each origin, and one more before each group of it where the error is known; budgets stand
 before policies and before everything. A letter that may not pass goes to the queue of whatever keeps it
-(`deadletter.held.<key>`), and from there one instance lets it through (`holding`), one letter first, then
-faster and faster. So what may not go waits in the broker, and holds up nobody else.
+(`deadletter.held.<key>`), and from there one instance lets it through (`held_letters`), one letter first,
+then faster and faster. So what may not go waits in the broker, and holds up nobody else.
 
 Gates are made with the first letter and forgotten when nothing happened at them for a while.
 """
@@ -43,7 +43,7 @@ BUSY_S: Final = 5.0
 
 
 class Gates:
-    """Implements what `sorting` and `releasing` ask of the guards."""
+    """Implements what `intake.sorting` and `guarded_release` ask of the guards."""
 
     def __init__(
         self,

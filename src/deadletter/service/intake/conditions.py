@@ -1,6 +1,6 @@
 """Body conditions answered: the jq programs that `decide` wants to know about, many letters at a time.
 
-`core.decide.questions` says which conditions a letter needs; their answers go back into `decide`:
+`core.deciding.decide.questions` says which conditions a letter needs; their answers go back into `decide`:
 
 * **yes** when the program puts out anything but `false` and `null` (jq's own `select`: any output counts);
 * **no** when it does not, when it ends in an error, and when the body is not one JSON text in UTF-8;

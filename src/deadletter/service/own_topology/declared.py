@@ -1,6 +1,6 @@
-"""The ground: what the service declares for itself, and what it takes off the queues it watches.
+"""What the service declares for itself, and what it takes off the queues it watches.
 
-Nothing starts before it lies. Whether letters are safe on it is looked at again and again (`custody`).
+Nothing starts before it is there. Whether letters are safe in it is looked at again and again (`custody`).
 """
 
 from __future__ import annotations
