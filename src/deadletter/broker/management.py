@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import httpx
 
 from deadletter.amqp.address import Address
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.errors import ManagementRefused, UsageError
 
 PAGE: Final = 500
@@ -142,7 +143,7 @@ class Management:
             return (
                 f"the management API at {self._base} refuses user {self._user!r} ({code}); it needs the tag "
                 f"'management' (to set policies 'policymaker') and access to vhost {self._vhost!r}: "
-                f"rabbitmqctl set_user_tags {self._user} management"
+                f"{rabbitmq_commands.set_user_tags(self._user, 'management')}"
             )
         return (
             f"the management API at {self._base} answered {code} for vhost {self._vhost!r}{_reason(answer)}"

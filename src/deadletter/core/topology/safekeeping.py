@@ -11,7 +11,6 @@ of our plan were the only ones.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,8 +20,8 @@ from deadletter.core.layouts.pieces import as_found
 from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.text.durations import duration_text
-from deadletter.core.topology import merging
-from deadletter.core.topology.drift import said, set_policy
+from deadletter.core.topology import merging, rabbitmq_commands
+from deadletter.core.topology.drift import said
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.vhost import Exchange, Queue, Topology, topology
 
@@ -268,6 +267,5 @@ def _named(policies: Iterable[BrokerPolicy], name: str | None, *, operator: bool
 def _command(name: str, operator: bool, plan: Topology) -> str:
     ours = None if operator else _named(plan.policies, name, operator=False)
     if ours is not None:
-        return set_policy(ours, plan.vhost)
-    verb = "clear_operator_policy" if operator else "clear_policy"
-    return f"rabbitmqctl {verb} -p {shlex.quote(plan.vhost)} {shlex.quote(name)}"
+        return rabbitmq_commands.set_policy(ours, plan.vhost)
+    return rabbitmq_commands.clear_policy(name, plan.vhost, operator=operator)
