@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from deadletter.consumer.app import Consumer
 from deadletter.consumer.backoffs import fixed
-from deadletter.consumer.consumer_metrics import REASONS_MAX, ConsumerMetrics
+from deadletter.consumer.consumer_metrics import ERRORS_MAX, ConsumerMetrics
 from deadletter.consumer.events import Audience, Event, Fate, Handled, Lost, Paused, Ready, Resumed, Stopping
 from deadletter.consumer.idempotency import MemoryIds
 from deadletter.consumer.log_events import log_events
@@ -158,10 +158,10 @@ def test_metrics_by_queue_delay_and_reason() -> None:
 def test_reasons_are_bounded() -> None:
     registry = CollectorRegistry()
     metrics = ConsumerMetrics(registry)
-    for n in range(REASONS_MAX + 50):
+    for n in range(ERRORS_MAX + 50):
         metrics(Handled(queue="q", fate=Fate.RETRIED, delay_ms=1000, error=f"E{n}"))
     found = registry.get_sample_value(
-        "deadletter_consumer_retries_total", {"queue": "q", "delay": "1", "reason": "other"}
+        "deadletter_consumer_retries_total", {"queue": "q", "delay": "1", "error": "other"}
     )
     assert found == 50
 
