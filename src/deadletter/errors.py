@@ -138,7 +138,11 @@ class WireError(DeadletterError):
 
 
 class FrameError(WireError):
-    """Bytes that are not AMQP, or larger than we allow."""
+    """Bytes that are not AMQP, or larger than we allow. `first_bytes`: those where a frame should begin."""
+
+    def __init__(self, text: str, *, first_bytes: bytes = b"") -> None:
+        self.first_bytes = first_bytes
+        super().__init__(text)
 
 
 class CannotConnect(WireError):

@@ -133,7 +133,7 @@ def test_a_listener_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -
 
 
 # -- metrics -------------------------------------------------------------------------------------------------
-def test_metrics_by_queue_delay_and_reason() -> None:
+def test_metrics_by_queue_delay_and_error() -> None:
     registry = CollectorRegistry()
     metrics = ConsumerMetrics(registry)
     metrics(Ready(queues=("q",), layouts=("ladder",)))
@@ -147,15 +147,15 @@ def test_metrics_by_queue_delay_and_reason() -> None:
         return registry.get_sample_value(f"deadletter_consumer_{name}", labels)
 
     assert value("messages_total", queue="q", fate="done") == 1
-    assert value("retries_total", queue="q", delay="1.5", reason="ValueError") == 2
-    assert value("parked_total", queue="q", cause="permanent-error", reason="KeyError") == 1
+    assert value("retries_total", queue="q", delay="1.5", error="ValueError") == 2
+    assert value("parked_total", queue="q", cause="permanent-error", error="KeyError") == 1
     assert value("handler_seconds_count", queue="q") == 3
     assert value("paused", queue="q") == 1
     metrics(Resumed(queue="q"))
     assert value("paused", queue="q") == 0
 
 
-def test_reasons_are_bounded() -> None:
+def test_types_of_errors_are_bounded() -> None:
     registry = CollectorRegistry()
     metrics = ConsumerMetrics(registry)
     for n in range(ERRORS_MAX + 50):

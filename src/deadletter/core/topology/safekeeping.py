@@ -67,6 +67,8 @@ class Threat:
     operator: bool
     subjects: tuple[str, ...]
     dangers: tuple[Danger, ...]
+    ours: BrokerPolicy | None
+    """The policy of ours that has to be set; None: theirs has to go."""
     command: str
     """What mends it."""
 
@@ -222,7 +224,10 @@ def threats(plan: Topology, live: Topology, told: Mapping[str, Told] | None = No
             operator=operator,
             subjects=tuple(dict.fromkeys(subject for subject, _ in pairs)),
             dangers=tuple(dict.fromkeys(danger for _, danger in pairs)),
-            command=_command(name, operator, plan),
+            ours=(policy := None if operator else _named(plan.policies, name, operator=False)),
+            command=rabbitmq_commands.clear_policy(name, plan.vhost, operator=operator)
+            if policy is None
+            else rabbitmq_commands.set_policy(policy, plan.vhost),
         )
         for (name, operator), pairs in sorted(found.items())
     )
@@ -262,10 +267,3 @@ def _culprit(queue: Queue, key: str, plan: Topology, live: Topology) -> tuple[st
 
 def _named(policies: Iterable[BrokerPolicy], name: str | None, *, operator: bool) -> BrokerPolicy | None:
     return next((one for one in policies if one.name == name and one.operator is operator), None)
-
-
-def _command(name: str, operator: bool, plan: Topology) -> str:
-    ours = None if operator else _named(plan.policies, name, operator=False)
-    if ours is not None:
-        return rabbitmq_commands.set_policy(ours, plan.vhost)
-    return rabbitmq_commands.clear_policy(name, plan.vhost, operator=operator)
