@@ -17,8 +17,10 @@ from typing import Final
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
 from deadletter.broker import delivery_limits
+from deadletter.broker.declare import put_policy
 from deadletter.broker.delivery_limits import KnownLimit
 from deadletter.broker.lease import Lease
+from deadletter.broker.management import management
 from deadletter.broker.session import Link, supervise
 from deadletter.core.layouts.naming import lifting_policy_name
 from deadletter.core.letter import look_cost
@@ -129,9 +131,6 @@ def _may_lift(found: Taking) -> bool:
 
 @asynccontextmanager
 async def _lifted(address: Address, found: Taking, api: str | None) -> AsyncIterator[None]:
-    from deadletter.broker.declare import put_policy
-    from deadletter.broker.management import management
-
     known, name = found.known, lifting_policy_name(found.queue)
     assert known is not None
     assert known.lifting is not None
@@ -159,8 +158,6 @@ async def _lifted(address: Address, found: Taking, api: str | None) -> AsyncIter
 
 async def _put_back(address: Address, found: Taking, api: str | None) -> None:
     """Remove the policy. What could not be put back is said, with the command that does it."""
-    from deadletter.broker.management import management
-
     name = lifting_policy_name(found.queue)
     try:
         async with management(address, api, need=_NEED) as asked:
