@@ -44,6 +44,7 @@ A library's own exception is translated where it is caught and never crosses a r
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 
@@ -99,7 +100,8 @@ class QueueMissing(DeadletterError):
         self.queue = queue
         self.vhost = vhost
         super().__init__(
-            f"no queue {queue!r} in vhost {vhost!r}; list them with: rabbitmqctl list_queues -p {vhost!r}"
+            f"no queue {queue!r} in vhost {vhost!r}; list them with: "
+            f"rabbitmqctl list_queues -p {shlex.quote(vhost)}"
         )
 
 
@@ -136,7 +138,11 @@ class WireError(DeadletterError):
 
 
 class FrameError(WireError):
-    """Bytes that are not AMQP, or larger than we allow."""
+    """Bytes that are not AMQP, or larger than we allow. `first_bytes`: those where a frame should begin."""
+
+    def __init__(self, text: str, *, first_bytes: bytes = b"") -> None:
+        self.first_bytes = first_bytes
+        super().__init__(text)
 
 
 class CannotConnect(WireError):

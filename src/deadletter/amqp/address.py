@@ -74,11 +74,15 @@ class Address:
         return replace(self, vhost=vhost)
 
 
+class NotAnAmqpUrl(UsageError):
+    """To everybody a UsageError; the configuration says in its own words what an AMQP URL is."""
+
+
 def parse_addresses(urls: str) -> tuple[Address, ...]:
     """One or several URLs, separated by commas, of one and the same vhost."""
     addresses = tuple(parse_address(url.strip()) for url in _BETWEEN.split(urls) if url.strip(" ,"))
     if not addresses:
-        raise UsageError("expected an AMQP URL such as amqp://guest:guest@127.0.0.1:5672/, got nothing")
+        raise NotAnAmqpUrl("expected an AMQP URL such as amqp://guest:guest@127.0.0.1:5672/, got nothing")
     if len({address.vhost for address in addresses}) > 1:
         raise UsageError(
             "several AMQP URLs are several ways to one vhost; got " + ", ".join(map(str, addresses))
@@ -93,13 +97,13 @@ def parse_address(url: str) -> Address:
         port = parts.port
     except ValueError:
         # Python's own words may quote the password: it takes part of it for the port.
-        raise UsageError(f"{_EXPECTED}, got {_hidden(url)!r}; {_ENCODE}") from None
+        raise NotAnAmqpUrl(f"{_EXPECTED}, got {_hidden(url)!r}; {_ENCODE}") from None
     if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-        raise UsageError(f"{_EXPECTED}, got {_hidden(url)!r}")
+        raise NotAnAmqpUrl(f"{_EXPECTED}, got {_hidden(url)!r}")
     if port == 0:
         raise UsageError(f"expected a port from 1 to 65535 in {_hidden(url)!r}, got 0")
     if parts.fragment or "#" in url or "@" in parts.path + parts.query:
-        raise UsageError(f"{_EXPECTED}, got {_hidden(url)!r}; {_ENCODE}")
+        raise NotAnAmqpUrl(f"{_EXPECTED}, got {_hidden(url)!r}; {_ENCODE}")
     if "/" in parts.path[1:]:
         raise UsageError(f"the vhost in {_hidden(url)!r} has a plain slash; write it as %2F")
     vhost = unquote(parts.path[1:]) or "/"

@@ -80,7 +80,8 @@ class FrameReader:
 def _unreadable(data: bytes, kind: int, length: int, limit: int) -> FrameError:
     if kind in _KINDS:
         return FrameError(f"a frame of {length} bytes was announced; at most {limit} are accepted")
-    return FrameError(f"this is not AMQP: a frame begins with {bytes(data[:8])!r}")
+    first = bytes(data[:8])
+    return FrameError(f"this is not AMQP: a frame begins with {first!r}", first_bytes=first)
 
 
 def method_frame(channel: int, payload: bytes) -> bytes:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from deadletter.amqp.replies import Reply
 
 _R = TypeVar("_R", bound="Reply")
+_TLS_ALERT: Final = b"\x15\x03"
+"""What a TLS server answers to AMQP without TLS: a record of type alert, of any version of TLS 1."""
 _FRAME_MAX_BYTES: Final = 131072
 _CHANNEL_MAX: Final = 65535
 _CAPABILITIES: Final[Mapping[str, Value]] = {
@@ -160,7 +162,7 @@ def _tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _not_amqp(address: Address, error: FrameError) -> NotAmqp:
-    if "\\x15\\x03" in str(error) and address.tls is None:
+    if error.first_bytes.startswith(_TLS_ALERT) and address.tls is None:
         return NotAmqp(f"{address} speaks TLS; use amqps://")
     return NotAmqp(f"{address} is not an AMQP 0-9-1 broker: {error}")
 

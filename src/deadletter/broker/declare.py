@@ -8,7 +8,6 @@ refused does not stop the rest; what became of each is said.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
 from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
-from deadletter.core.topology import drift
+from deadletter.core.topology import drift, rabbitmq_commands
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.drift import (
     DifferentExchange,
@@ -189,11 +188,9 @@ def _refused(planned: Exchange | Queue | Binding, error: ChannelClosed, link: Li
         why = f"it is there and differs ({said}); see: dlq topology diff"
         return DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why)
     if isinstance(error, AccessRefused):
-        user, vhost = link.address.user, shlex.quote(link.address.vhost)
-        why = (
-            f"user {user!r} needs {_needs(planned)} ({said}); an administrator grants it: "
-            f"rabbitmqctl set_permissions -p {vhost} {shlex.quote(user)} CONFIGURE WRITE READ"
-        )
+        user = link.address.user
+        grant = rabbitmq_commands.set_permissions(user, link.address.vhost, ("CONFIGURE", "WRITE", "READ"))
+        why = f"user {user!r} needs {_needs(planned)} ({said}); an administrator grants it: {grant}"
         return DeclaredItem(planned=planned, outcome=DeclareOutcome.REFUSED, why=why)
     if isinstance(error, NotFound):
         said += (

@@ -8,9 +8,10 @@ its usual address. Then a queue of RabbitMQ 4 is taken for one with the default 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from deadletter.amqp.connection import Connection
+from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
 from deadletter.core.layouts.naming import exactly, lifting_policy_name
 from deadletter.core.layouts.service import Limit, lifting, limit_of
@@ -20,9 +21,6 @@ from deadletter.core.topology import definitions
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.vhost import Topology, topology
 from deadletter.errors import ManagementRefused
-
-if TYPE_CHECKING:
-    from deadletter.broker.management import Management
 
 ANSWER_S: Final = 5.0
 """How long the API is waited for where it is not needed: a firewall may swallow the question."""
@@ -44,7 +42,6 @@ class KnownLimit:
 
 async def ask(link: Link, api: str | None, queue: str) -> KnownLimit:
     """Ask the management API. Raises ManagementRefused when it does not say."""
-    from deadletter.broker.management import management  # slow to import, and not every command asks
 
     connection = await link.connection("consume")
     async with management(link.address, api, need=NEED, timeout_s=ANSWER_S) as asked:

@@ -10,13 +10,15 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
-import httpx
-
 from deadletter.amqp.address import Address
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.errors import ManagementRefused, UsageError
+
+if TYPE_CHECKING:  # most of an application's import time would be this one; it comes when somebody asks
+    import httpx
 
 PAGE: Final = 500
 TIMEOUT_S: Final = 30.0
@@ -99,7 +101,7 @@ class Management:
         """Delete something of our vhost; that it is not there is well."""
         path = "/".join([self._path(what, in_vhost=True), *(quote(part, safe="") for part in below)])
         answer = await self._send("DELETE", path)
-        if answer.status_code != httpx.codes.NOT_FOUND:
+        if answer.status_code != 404:
             self._checked(answer)
 
     def _path(self, what: str, *, in_vhost: bool) -> str:
@@ -109,6 +111,8 @@ class Management:
         return self._checked(await self._send(method, path, **options))
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        import httpx
+
         try:
             try:
                 return await self._client.request(method, f"{self._base}/{path}", **options)
@@ -142,7 +146,7 @@ class Management:
             return (
                 f"the management API at {self._base} refuses user {self._user!r} ({code}); it needs the tag "
                 f"'management' (to set policies 'policymaker') and access to vhost {self._vhost!r}: "
-                f"rabbitmqctl set_user_tags {self._user} management"
+                f"{rabbitmq_commands.set_user_tags(self._user, 'management')}"
             )
         return (
             f"the management API at {self._base} answered {code} for vhost {self._vhost!r}{_reason(answer)}"
@@ -164,6 +168,8 @@ async def management(
     address: Address, api: str | None, *, need: str, timeout_s: float = TIMEOUT_S
 ) -> AsyncIterator[Management]:
     """Talk to the management API of the broker at `address`. Raises ManagementRefused."""
+    import httpx
+
     base, user, password = api_of(address, api)
     verify: ssl.SSLContext | bool = address.tls.verify if address.tls is not None else True
     if verify and address.tls is not None and address.tls.ca_file is not None:

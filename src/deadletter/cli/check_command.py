@@ -12,7 +12,8 @@ from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.output import data, result
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import count, span
+from deadletter.cli.terminal.units import count
+from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.errors import UsageError
@@ -72,7 +73,15 @@ def _as_text(report: Report, wish: CheckWish) -> str:
     verb = "would move" if report.dry_run else "moved"
     rows = [["queue", "target", "seen", verb, "left", "failed", "took"]]
     rows += [
-        [q.queue, q.target, f"{q.seen:,}", f"{q.moved:,}", f"{q.left:,}", f"{q.failed:,}", span(q.seconds)]
+        [
+            q.queue,
+            q.target,
+            f"{q.seen:,}",
+            f"{q.moved:,}",
+            f"{q.left:,}",
+            f"{q.failed:,}",
+            elapsed_text(q.seconds),
+        ]
         for q in report.queues
     ]
     lines = [columns(rows)]
@@ -81,7 +90,8 @@ def _as_text(report: Report, wish: CheckWish) -> str:
     moved = sum(queue.moved for queue in report.queues)
     seen = sum(queue.seen for queue in report.queues)
     lines.append(
-        f"{verb} {count(moved)} of {seen:,} in {count(len(report.queues), 'queue')}, {span(report.seconds)}"
+        f"{verb} {count(moved)} of {seen:,} in {count(len(report.queues), 'queue')}, "
+        f"{elapsed_text(report.seconds)}"
     )
     if any(queue.left for queue in report.queues):
         lines.append(

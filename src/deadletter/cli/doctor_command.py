@@ -13,7 +13,8 @@ from deadletter import __version__, config
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.output import data, result
-from deadletter.cli.terminal.units import count, span
+from deadletter.cli.terminal.units import count
+from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import block, exact_json, is_plain, line
 from deadletter.doctor.finding import Finding, Severity
 from deadletter.doctor.rules import RULES
@@ -183,7 +184,7 @@ def _summary(vhost: Examined, told: Diagnosis) -> str:
         count(vhost.queues, "queue"),
         count(vhost.exchanges, "exchange"),
         count(vhost.bindings, "binding"),
-        span(told.seconds),
+        elapsed_text(told.seconds),
     ]
     lines = [f"{', '.join(found) or 'nothing found'} in {where} ({version}): {', '.join(size)}"]
     if not vhost.live:

@@ -63,7 +63,7 @@ def move(
         str | None, typer.Option(metavar="N/s", help="Move no faster than this: 500/s, 30/min, 10/h.")
     ] = None,
     for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Stop after this time: 90s, 15min, 2h.")
+        str | None, typer.Option("--for", metavar="TIME", help="Stop after this time: 90, 15min, 1h30m.")
     ] = None,
     keep_deaths: Annotated[
         bool,

@@ -16,7 +16,8 @@ from deadletter.cli.terminal.care import parked_lines
 from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.output import result
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import count, parse_rate, parse_span, span
+from deadletter.cli.terminal.units import count, parse_rate, parse_span
+from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import UsageError
 from deadletter.move.courier import Bounds, Courier, Deaths, Ended, MoveTally, Send, Terms
@@ -108,7 +109,8 @@ def _dry_json(wish: MoveWish, would: int) -> str:
 def _as_text(wish: MoveWish, tally: MoveTally, notes: Sequence[str]) -> str:
     speed = f", {tally.moved / tally.seconds:,.0f}/s" if tally.seconds > 0 and tally.moved > 1 else ""
     said = [
-        f"moved {count(tally.moved)} from {wish.source} to {wish.target} in {span(tally.seconds)}{speed}"
+        f"moved {count(tally.moved)} from {wish.source} to {wish.target} "
+        f"in {elapsed_text(tally.seconds)}{speed}"
         if tally.moved
         else f"moved nothing from {wish.source}: {tally.ended.value}"
     ]

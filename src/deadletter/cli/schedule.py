@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deadletter.config.values import duration_ms
 from deadletter.core.deciding.backoff import DEFAULT_CAP_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.text.durations import whole_duration_ms
 from deadletter.errors import UsageError
 
 
@@ -12,14 +12,14 @@ def parse_backoff(text: str) -> Backoff:
     kind, colon, span = text.partition(":")
     try:
         if not colon:
-            return Fixed(delays_ms=tuple(duration_ms(part) for part in text.split(",")))
+            return Fixed(delays_ms=tuple(whole_duration_ms(part) for part in text.split(",")))
         first, dots, cap = span.partition("..")
-        cap_ms = duration_ms(cap) if dots else DEFAULT_CAP_MS
+        cap_ms = whole_duration_ms(cap) if dots else DEFAULT_CAP_MS
         match kind.strip():
             case "linear":
-                return Linear(step_ms=duration_ms(first), cap_ms=cap_ms)
+                return Linear(step_ms=whole_duration_ms(first), cap_ms=cap_ms)
             case "exponential":
-                return Exponential(first_ms=duration_ms(first), cap_ms=cap_ms)
+                return Exponential(first_ms=whole_duration_ms(first), cap_ms=cap_ms)
             case _:
                 raise ValueError("linear:STEP..CAP, exponential:FIRST..CAP, or a list of times")
     except ValueError as error:

@@ -12,7 +12,8 @@ import httpx
 from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.output import data, result
-from deadletter.cli.terminal.units import count, span
+from deadletter.cli.terminal.units import count
+from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line
 from deadletter.errors import DeadletterError, Unreachable, UsageError
 
@@ -110,4 +111,4 @@ def _as_text(sweeps: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _took(sweep: Mapping[str, Any]) -> str:
-    return span(sweep["seconds"]) if sweep["state"] == "swept" else "–"
+    return elapsed_text(sweep["seconds"]) if sweep["state"] == "swept" else "–"

@@ -55,7 +55,7 @@ def _toml(text: str, path: Path) -> Written:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        # its text quotes a sign at most, never the line, which may hold a password
+        # its text quotes a sign at most, never the line, which may hold a password; the place is only in it
         why, _, place = str(error).partition(" (at ")
         found = re.search(r"line (\d+)", place)
         source = f"{path}:{found[1]}" if found else f"{path}:{text.count(chr(10)) + 1}"

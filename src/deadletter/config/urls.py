@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
-from deadletter.amqp.address import Address, parse_addresses
+from deadletter.amqp.address import Address, NotAnAmqpUrl, parse_addresses
 from deadletter.config.secrets import without_password
 from deadletter.errors import UsageError
 
@@ -28,11 +28,13 @@ def addresses(urls: Sequence[str]) -> tuple[Address, ...]:
         pass
     try:
         parse_addresses(without_password(",".join(urls)))
+    except NotAnAmqpUrl:
+        raise ValueError(_AMQP) from None
     except UsageError as error:
         why = str(error)
     else:
         why = "special characters in user and password must be percent-encoded"
-    raise ValueError(_AMQP if why.startswith("expected an AMQP URL") else f"{_AMQP}; {why}")
+    raise ValueError(f"{_AMQP}; {why}")
 
 
 def management_api(given: str | None, address: Address) -> str:

@@ -8,7 +8,7 @@ a table that has one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 from pydantic import ValidationError
 
@@ -179,16 +179,16 @@ def _expectation(kind: str, message: str, context: dict[str, Any]) -> str:
 
 
 def _unknown(key: str, names: list[str], models: tuple[type[Table], ...]) -> str:
-    elsewhere = [str(m.model_fields["kind"].annotation) for m in models if key in fields((m,))]
+    elsewhere = [model for model in models if key in fields((model,))]
     if elsewhere:
-        kinds = [kind for kind in KINDS if any(kind in text for text in elsewhere)]
+        kinds = [kind for kind in KINDS if any(_is_kind(model, kind) for model in elsewhere)]
         return f"no such key here (it belongs to kind = {' or '.join(kinds)})"
     meant = nearest(key, names)
     return f"a key there is (did you mean {meant}?)" if meant else f"one of {', '.join(sorted(names))}"
 
 
 def _is_kind(model: type[Table], kind: object) -> bool:
-    return "kind" in model.model_fields and repr(kind) in str(model.model_fields["kind"].annotation)
+    return "kind" in model.model_fields and kind in get_args(model.model_fields["kind"].annotation)
 
 
 def _without_tags(trail: Trail) -> Trail:

@@ -1,7 +1,7 @@
-"""Values as people write them in a file, read into what the code works with: times, names of counts, places.
+"""Values as people write them in a file, read into what the code works with: names of counts, places.
 
 Each reader raises ValueError with what it expected; the key, the value and where it stood are added by
-whoever asked. A time needs its unit, because a bare 30 is seconds to one reader and milliseconds to the next.
+whoever asked. Times are read by `core.text.durations`.
 """
 
 from __future__ import annotations
@@ -20,37 +20,11 @@ from deadletter.core.deciding.deaths import (
     SumOfAll,
 )
 
-DURATION_PATTERN: Final = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d)\s*$"
-_DURATION: Final = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?)\s*(?P<unit>ms|s|m|min|h|d)")
-_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_EXAMPLES: Final = '"500ms", "90s", "15min", "2h" or "1d"'
-
 COUNT_BY_PATTERN: Final = rf"^(own|first|sum|reason:({'|'.join(REASONS)})|queue:.+|header:.+)$"
 
 
 LISTEN_PATTERN: Final = r"^(off|(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):\d{1,5})$"
 _LISTEN: Final = re.compile(LISTEN_PATTERN)
-
-
-def duration_ms(value: object) -> int:
-    """`"500ms"`, `"90s"`, `"15min"`, `"2h"`, `"1d"` as milliseconds; also a plain 0."""
-    match value:
-        case bool():
-            pass
-        case 0 | "0":
-            return 0
-        case int() | float():
-            raise ValueError(f'a time with its unit, "{value:g}s" or "{value:g}ms" for instance')
-        case str() if found := _DURATION.fullmatch(value.strip()):
-            milliseconds = float(found["number"]) * _UNIT_MS[found["unit"]]
-            if abs(milliseconds - round(milliseconds)) > 1e-6:
-                raise ValueError("a time in whole milliseconds")
-            return round(milliseconds)
-        case str() if value.strip().isdecimal():
-            raise ValueError(f'a time with its unit, "{value.strip()}s" or "{value.strip()}ms" for instance')
-        case _:
-            pass
-    raise ValueError(f"a time such as {_EXAMPLES}")
 
 
 def count_by(value: object) -> CountBy:

@@ -5,8 +5,8 @@
 | metric | labels | |
 | --- | --- | --- |
 | deadletter_consumer_messages_total | queue, fate | what became of messages |
-| deadletter_consumer_retries_total | queue, delay, reason | retries by delay in seconds and type of error |
-| deadletter_consumer_parked_total | queue, cause, reason | parked letters by cause and type of error |
+| deadletter_consumer_retries_total | queue, delay, error | retries by delay in seconds and type of error |
+| deadletter_consumer_parked_total | queue, cause, error | parked letters by cause and type of error |
 | deadletter_consumer_handler_seconds | queue | how long handlers took |
 | deadletter_consumer_paused | queue | 1 while a health check says no |
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 OTHER: Final = "other"
-REASONS_MAX: Final = 200
+ERRORS_MAX: Final = 200
 """Types of errors that are told apart; an application can make them up without end."""
 _BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -42,13 +42,13 @@ class ConsumerMetrics:
         self._retries = Counter(
             "deadletter_consumer_retries",
             "Retries, by delay in seconds and type of error.",
-            ("queue", "delay", "reason"),
+            ("queue", "delay", "error"),
             registry=into,
         )
         self._parked = Counter(
             "deadletter_consumer_parked",
             "Parked letters, by cause and type of error.",
-            ("queue", "cause", "reason"),
+            ("queue", "cause", "error"),
             registry=into,
         )
         self._seconds = Histogram(
@@ -61,7 +61,7 @@ class ConsumerMetrics:
         self._paused = Gauge(
             "deadletter_consumer_paused", "1 while a health check says no.", ("queue",), registry=into
         )
-        self._reasons: set[str] = set()
+        self._errors: set[str] = set()
 
     def __call__(self, event: Event) -> None:
         """Hear of one fact."""
@@ -84,13 +84,13 @@ class ConsumerMetrics:
             self._seconds.labels(event.queue).observe(event.seconds)
         if event.fate is Fate.RETRIED:
             delay = OTHER if event.delay_ms is None else f"{event.delay_ms / 1000:g}"
-            self._retries.labels(event.queue, delay, self._reason(event.error)).inc()
+            self._retries.labels(event.queue, delay, self._error(event.error)).inc()
         elif event.fate is Fate.PARKED:
-            self._parked.labels(event.queue, event.cause, self._reason(event.error)).inc()
+            self._parked.labels(event.queue, event.cause, self._error(event.error)).inc()
 
-    def _reason(self, error: str) -> str:
-        if error not in self._reasons:
-            if len(self._reasons) >= REASONS_MAX:
+    def _error(self, error: str) -> str:
+        if error not in self._errors:
+            if len(self._errors) >= ERRORS_MAX:
                 return OTHER
-            self._reasons.add(error)
+            self._errors.add(error)
         return error or OTHER

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
@@ -21,7 +21,7 @@ from deadletter.broker.session import SessionEvent as SessionEvent
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.handler_end import told
-from deadletter.consumer.queues.declared_layouts import DeclaredLayouts, Laid
+from deadletter.consumer.queues.declared_layouts import BrokerInProcess, DeclaredLayouts, Laid
 from deadletter.consumer.queues.due_release import Releasing
 from deadletter.consumer.queues.extra_rungs import declare_rung, is_extra_rung
 from deadletter.consumer.queues.health_wait import HealthCheck, HealthWait
@@ -30,9 +30,6 @@ from deadletter.consumer.queues.queue_consumer import QueueConsumer
 from deadletter.consumer.queues.queue_options import QueueOptions
 from deadletter.core.guards.budget import Budget
 from deadletter.errors import ConnectionLost, DeadletterError, MoveFailed
-
-if TYPE_CHECKING:
-    from deadletter.testing.memory import MemoryBroker
 
 PAUSE_S: Final = 1.0
 _log: Final = logging.getLogger("deadletter.consumer")
@@ -79,7 +76,7 @@ class Serving:
         emit: Audience,
         stop: asyncio.Event,
         ready: asyncio.Event,
-        memory: MemoryBroker | None = None,
+        memory: BrokerInProcess | None = None,
     ) -> None:
         self._memory = memory
         self._addresses = addresses

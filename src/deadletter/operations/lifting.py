@@ -9,7 +9,6 @@ queue at once, so whoever does holds a lease, and a policy whose lease is free w
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,15 @@ from typing import Final
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
 from deadletter.broker import delivery_limits
+from deadletter.broker.declare import put_policy
 from deadletter.broker.delivery_limits import KnownLimit
 from deadletter.broker.lease import Lease
+from deadletter.broker.management import management
 from deadletter.broker.session import Link, supervise
 from deadletter.core.layouts.naming import lifting_policy_name
 from deadletter.core.letter import look_cost
 from deadletter.core.letter.look_cost import Deliveries
-from deadletter.core.topology import drift
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import DeadletterError, ManagementRefused, UsageError, WireError
 from deadletter.move.asked_limits import LimitSource
@@ -64,11 +65,14 @@ class Taking:
     @property
     def advice(self) -> str:
         """How to take the limit off: with the policy that holds now, where we know it."""
+        traits = traits_of(self.server_version)
+        if traits.is_known and not traits.unlimited_by_minus_one:
+            return "change the policy or the argument that sets its limit: before 4.0 no policy takes it off"
         if self.known is not None and self.known.limit is not None:
             policy = self.known.limit.policy
             if policy is None:
                 return "its limit is an argument of its declaration, which no policy can take off"
-            command = drift.set_policy(policy, self.vhost)
+            command = rabbitmq_commands.set_policy(policy, self.vhost)
             return f"take the limit off for this run with --lift-limit, or for good: {command}"
         return look_cost.advice(self.queue, self.vhost)
 
@@ -127,9 +131,6 @@ def _may_lift(found: Taking) -> bool:
 
 @asynccontextmanager
 async def _lifted(address: Address, found: Taking, api: str | None) -> AsyncIterator[None]:
-    from deadletter.broker.declare import put_policy
-    from deadletter.broker.management import management
-
     known, name = found.known, lifting_policy_name(found.queue)
     assert known is not None
     assert known.lifting is not None
@@ -157,8 +158,6 @@ async def _lifted(address: Address, found: Taking, api: str | None) -> AsyncIter
 
 async def _put_back(address: Address, found: Taking, api: str | None) -> None:
     """Remove the policy. What could not be put back is said, with the command that does it."""
-    from deadletter.broker.management import management
-
     name = lifting_policy_name(found.queue)
     try:
         async with management(address, api, need=_NEED) as asked:
@@ -166,7 +165,7 @@ async def _put_back(address: Address, found: Taking, api: str | None) -> None:
     except ManagementRefused as error:
         found.notes.append(
             f"the delivery limit of {found.queue} could not be put back ({error}): "
-            f"rabbitmqctl clear_policy -p {shlex.quote(found.vhost)} {shlex.quote(name)}"
+            f"{rabbitmq_commands.clear_policy(name, found.vhost)}"
         )
 
 

@@ -76,7 +76,7 @@ def _of_sqlite(address: StoreAddress, code: str, said: str) -> StoreError:
         )
     if code.startswith(_PASSING_SQLITE):
         return StoreUnreachable(f"the store {address} cannot be used: {said}")
-    if said.startswith("no such table"):
+    if said.startswith("no such table"):  # SQLite has no code of its own for it: its words are all there is
         return TableMissing(f"the store {address} has {said.replace('no such', 'no')}")
     return StoreRefused(f"the store {address} refuses: {said}")
 

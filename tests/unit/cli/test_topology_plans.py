@@ -113,6 +113,7 @@ def test_definitions_are_drawn_offline(tmp_path: Path) -> None:
         ("1s", Fixed(delays_ms=(1000,))),
         ("1s, 5s,2min", Fixed(delays_ms=(1000, 5000, 120_000))),
         ("linear:10s..5min", Linear(step_ms=10_000, cap_ms=300_000)),
+        ("5,90", Fixed(delays_ms=(5_000, 90_000))),
         ("exponential:1s", Exponential(first_ms=1000)),
         ("exponential:500ms..10min", Exponential(first_ms=500, cap_ms=600_000)),
     ],
@@ -121,7 +122,7 @@ def test_backoff_as_one_types_it(text: str, meant: Backoff) -> None:
     assert parse_backoff(text) == meant
 
 
-@pytest.mark.parametrize("text", ["", "5", "1s,,2s", "cubic:1s", "linear:", "exponential:1s..", "1s..5s"])
+@pytest.mark.parametrize("text", ["", "-5", "1s,,2s", "cubic:1s", "linear:", "exponential:1s..", "1s..5s"])
 def test_backoff_that_makes_no_sense(text: str) -> None:
     with pytest.raises(UsageError, match="--backoff: expected"):
         parse_backoff(text)

@@ -45,7 +45,7 @@ url = "mysql://u:hunter2@h/d"
 name = "a"
 retrys = 3
 retries = -1
-backoff = {kind = "fixed", delays = ["1s", 5,
+backoff = {kind = "fixed", delays = ["1s", -5,
   "5s"], cap = "2s"}
 [[policies]]
 name = "all"
@@ -132,8 +132,8 @@ FIXED = '{kind = "fixed", delays = %s}'
         (policy(retries="3.0"), "3 policies[p].retries: a whole number"),
         (policy(retries="true"), "3 policies[p].retries: a whole number"),
         (policy(retries="10001"), "3 policies[p].retries: at most 10000"),
-        (policy(deadline="30"), '3 policies[p].deadline: a time with its unit, "30s" or "30ms" for instance'),
-        (policy(deadline='"30"'), '3 policies[p].deadline: a time with its unit, "30s"'),
+        (policy(deadline="-30"), '3 policies[p].deadline: a time such as "500ms"'),
+        (policy(deadline='"30m1h"'), '3 policies[p].deadline: a time such as "500ms"'),
         (policy(deadline='"1 week"'), '3 policies[p].deadline: a time such as "500ms"'),
         (policy(deadline='"60d"'), "3 policies[p].deadline: a time from 1 ms to 49.7 d"),
         (policy(deadline='"0s"'), "3 policies[p].deadline: a time from 1 ms"),

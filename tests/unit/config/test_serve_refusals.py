@@ -46,9 +46,10 @@ LEVELS = WATCH + "layout = 'levels'\n"
         ("[serve]\nlog_format = 'xml'", "2: serve.log_format: expected 'text' or 'json', got \"xml\""),
         ("[serve]\nlog_level = 'INFO'", "2: serve.log_level: expected 'debug', 'info', 'warning' or 'error'"),
         (
-            "[serve]\ngrace = 30",
-            '2: serve.grace: expected a time with its unit, "30s" or "30ms" for instance',
+            "[serve]\ngrace = true",
+            '2: serve.grace: expected a time such as "500ms", "90s", "15min", "1h30m" or "1d", or a number',
         ),
+        ("[serve]\ngrace = 1801", "2: serve.grace: expected a time from 0 ms to 30 min, got 1801"),
         ("[serve]\ngrace = '31min'", "2: serve.grace: expected a time from 0 ms to 30 min"),
         ("[serve]\nprefetch = 0", "2: serve.prefetch: expected at least 1, got 0"),
         ("[serve]\nprefetch = 65536", "2: serve.prefetch: expected at most 65535"),
@@ -136,7 +137,7 @@ LEVELS = WATCH + "layout = 'levels'\n"
         ),
         (LEVELS + "delays = []", "3: watches[1].delays: expected at least one entry"),
         (LEVELS + f"delays = {['1s'] * 21}", "3: watches[1].delays: expected at most 20 entries"),
-        (LEVELS + "delays = ['1s', 2]", "3: watches[1].delays[2]: expected a time with its unit"),
+        (LEVELS + "delays = ['1s', []]", "3: watches[1].delays[2]: expected a time such as"),
         (
             LEVELS + WATCH + "layout = 'levels'\ndlq = 'y'\ndelays = ['10s', '15s']",
             (

@@ -11,7 +11,7 @@ import pytest
 
 from deadletter.config import load
 from deadletter.config.settings import Mode, Settings
-from deadletter.config.values import count_by, count_by_text, duration_ms
+from deadletter.config.values import count_by, count_by_text
 from deadletter.core.deciding.backoff import Exponential, Fixed, Linear
 from deadletter.core.deciding.deaths import ByQueue, ByReason, FirstEntry, NamedHeader, OwnAttempt, SumOfAll
 from deadletter.core.deciding.policy import (
@@ -286,23 +286,6 @@ def test_several_addresses_of_one_cluster(tmp_path: Path) -> None:
     as_text = loaded(tmp_path, environment={"DLQ_URL": "amqp://a,amqp://b"})
     assert [address.host for address in as_list.broker.addresses] == ["a", "b"]
     assert as_list.broker.addresses == as_text.broker.addresses
-
-
-@pytest.mark.parametrize(
-    ("text", "expected_ms"),
-    [("500ms", 500), ("90s", 90_000), ("15min", 900_000), ("15m", 900_000), ("2h", 7_200_000),
-     ("1d", 86_400_000), ("1.5s", 1_500), (" 3 s ", 3_000), ("0.1s", 100), ("0ms", 0), (0, 0), ("0", 0)],
-)  # fmt: skip
-def test_times(text: object, expected_ms: int) -> None:
-    assert duration_ms(text) == expected_ms
-
-
-@pytest.mark.parametrize(
-    "value", [30, 1.5, "30", "", "s", "5 sec", "-1s", "1e3s", "0.5ms", True, None, [], "1s2s"]
-)
-def test_what_is_no_time(value: object) -> None:
-    with pytest.raises(ValueError, match="a time"):
-        duration_ms(value)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from deadletter.consumer.app import Consumer
 from deadletter.consumer.backoffs import fixed
-from deadletter.consumer.consumer_metrics import REASONS_MAX, ConsumerMetrics
+from deadletter.consumer.consumer_metrics import ERRORS_MAX, ConsumerMetrics
 from deadletter.consumer.events import Audience, Event, Fate, Handled, Lost, Paused, Ready, Resumed, Stopping
 from deadletter.consumer.idempotency import MemoryIds
 from deadletter.consumer.log_events import log_events
@@ -137,7 +137,7 @@ def test_a_listener_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -
 
 
 # -- metrics -------------------------------------------------------------------------------------------------
-def test_metrics_by_queue_delay_and_reason() -> None:
+def test_metrics_by_queue_delay_and_error() -> None:
     registry = CollectorRegistry()
     metrics = ConsumerMetrics(registry)
     metrics(Ready(queues=("q",), layouts=("ladder",)))
@@ -151,21 +151,21 @@ def test_metrics_by_queue_delay_and_reason() -> None:
         return registry.get_sample_value(f"deadletter_consumer_{name}", labels)
 
     assert value("messages_total", queue="q", fate="done") == 1
-    assert value("retries_total", queue="q", delay="1.5", reason="ValueError") == 2
-    assert value("parked_total", queue="q", cause="permanent-error", reason="KeyError") == 1
+    assert value("retries_total", queue="q", delay="1.5", error="ValueError") == 2
+    assert value("parked_total", queue="q", cause="permanent-error", error="KeyError") == 1
     assert value("handler_seconds_count", queue="q") == 3
     assert value("paused", queue="q") == 1
     metrics(Resumed(queue="q"))
     assert value("paused", queue="q") == 0
 
 
-def test_reasons_are_bounded() -> None:
+def test_types_of_errors_are_bounded() -> None:
     registry = CollectorRegistry()
     metrics = ConsumerMetrics(registry)
-    for n in range(REASONS_MAX + 50):
+    for n in range(ERRORS_MAX + 50):
         metrics(Handled(queue="q", fate=Fate.RETRIED, delay_ms=1000, error=f"E{n}"))
     found = registry.get_sample_value(
-        "deadletter_consumer_retries_total", {"queue": "q", "delay": "1", "reason": "other"}
+        "deadletter_consumer_retries_total", {"queue": "q", "delay": "1", "error": "other"}
     )
     assert found == 50
 

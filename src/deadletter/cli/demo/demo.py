@@ -28,13 +28,14 @@ from deadletter.cli.peek_command import letter_text
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import count, span
+from deadletter.cli.terminal.units import count
 from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Fixed, compile_schedule
 from deadletter.core.deciding.deaths import ByReason
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.text.durations import elapsed_text
 from deadletter.core.topology.queue_arguments import (
     X_DEAD_LETTER_EXCHANGE,
     X_DEAD_LETTER_ROUTING_KEY,
@@ -241,7 +242,7 @@ async def _move(
 
 def _report(console: Console, tally: MoveTally, source: str) -> None:
     console.print(
-        f"moved {count(tally.moved)} in {span(tally.seconds)}, {count(tally.reconnects, 'reconnect')}"
+        f"moved {count(tally.moved)} in {elapsed_text(tally.seconds)}, {count(tally.reconnects, 'reconnect')}"
     )
     if tally.left:
         console.print(f"{count(tally.left)} left in {source} because the decision says so")

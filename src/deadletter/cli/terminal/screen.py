@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from deadletter.broker.session import Connected, Waiting
-from deadletter.cli.terminal.units import span
 from deadletter.core.text import safe_text
+from deadletter.core.text.durations import elapsed_text
 from deadletter.move import courier
 
 
@@ -66,7 +66,7 @@ class MoveScreen:
             case courier.BrokerBlocked(reason=reason):
                 self.say(f"the broker accepts no messages at the moment ({reason}); waiting, nothing is lost")
             case Waiting(reason=reason, seconds=seconds):
-                self.say(f"{reason}; next try in {span(seconds)}")
+                self.say(f"{reason}; next try in {elapsed_text(seconds)}")
             case Connected(address=address, server_version=version):
                 if self._connected:
                     self.say(f"connected again to {address} (RabbitMQ {version})")

@@ -18,16 +18,14 @@ from pydantic_core import PydanticCustomError
 
 from deadletter.config.values import (
     COUNT_BY_PATTERN,
-    DURATION_PATTERN,
     LISTEN_PATTERN,
     count_by,
-    duration_ms,
     listen,
 )
 from deadletter.core.deciding.backoff import MAX_DELAY_MS
 from deadletter.core.deciding.deaths import CountBy
 from deadletter.core.letter.header_values import MAX_NAME_BYTES
-from deadletter.core.text.durations import duration_text
+from deadletter.core.text.durations import DURATION_PATTERN, duration_text, whole_duration_ms
 
 FINDINGS: Final = "findings"
 
@@ -61,7 +59,7 @@ def _time(least_ms: int, most_ms: int = MAX_DELAY_MS) -> PlainValidator:
     most = "49.7 d, the longest RabbitMQ takes" if most_ms == MAX_DELAY_MS else duration_text(most_ms)
 
     def read(value: object) -> int:
-        time_ms = duration_ms(value)
+        time_ms = whole_duration_ms(value)
         if not least_ms <= time_ms <= most_ms:
             raise ValueError(f"a time from {duration_text(least_ms)} to {most}")
         return time_ms
@@ -70,7 +68,12 @@ def _time(least_ms: int, most_ms: int = MAX_DELAY_MS) -> PlainValidator:
 
 
 _TIME_SCHEMA: Final = WithJsonSchema(
-    {"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "90s", "15min", "2h", "1d"]}
+    {
+        "type": ["string", "number"],
+        "pattern": DURATION_PATTERN,
+        "minimum": 0,
+        "examples": ["500ms", "90s", "15min", "1h30m", "1d", 90],
+    }
 )
 Delay = Annotated[int, _time(1), _TIME_SCHEMA]
 Floor = Annotated[int, _time(0), _TIME_SCHEMA]

@@ -18,8 +18,10 @@ import shlex
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+from deadletter.amqp.address import Address
+from deadletter.amqp.connection import Connection
 from deadletter.broker.asked_delays import lay_exchange, open_delay
 from deadletter.broker.declare import DeclareOutcome, declare
 from deadletter.broker.housekeeping import EVERY_S, Housekeeper
@@ -48,10 +50,6 @@ from deadletter.errors import (
     ServiceRefused,
     WireError,
 )
-from deadletter.testing.memory.laying import lay, shape_of
-
-if TYPE_CHECKING:
-    from deadletter.testing.memory import MemoryBroker
 
 _log: Final = logging.getLogger("deadletter.consumer")
 LOOK_S: Final = 5.0
@@ -72,6 +70,14 @@ class Wanted(Protocol):
     def layout(self) -> str: ...
     @property
     def rules(self) -> Rules: ...
+
+
+class BrokerInProcess(Protocol):
+    """The broker of an application's tests: itself at hand, so it has no management API and needs none."""
+
+    async def connect(self, address: Address, *, name: str) -> Connection: ...
+    def topology(self) -> Topology: ...
+    async def lay(self, link: Link, plan: Topology) -> None: ...
 
 
 class _Missing(NamedTuple):
@@ -99,14 +105,13 @@ class DeclaredLayouts:
         self,
         link: Link,
         api: str | None,
-        memory: MemoryBroker | None = None,
+        memory: BrokerInProcess | None = None,
         *,
         ask: str = "Consumer(api=…)",
     ) -> None:
         self._link = link
         self._api = api
         self._memory = memory
-        """In an application's tests: the broker itself, which has no management API and needs none."""
         self._ask = ask
         self._live: Topology | None = None
         self._laid: dict[str, Topology] = {}
@@ -131,13 +136,13 @@ class DeclaredLayouts:
 
     async def _look(self) -> Topology:
         if self._memory is not None:
-            return shape_of(self._memory)
+            return self._memory.topology()
         self._live = self._live or await read_topology(self._link.address, self._api)
         return self._live
 
     async def _declare(self, plan: Topology, live: Topology, what: str) -> None:
         if self._memory is not None:
-            await lay(self._memory, self._link, plan)
+            await self._memory.lay(self._link, plan)
             return
         items = await declare(self._link, self._api, plan, live, change_policies=True)
         refused = [item for item in items if item.outcome is DeclareOutcome.REFUSED]

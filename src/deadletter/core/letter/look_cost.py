@@ -17,12 +17,12 @@ to the same queue, confirmed, and then acked. It gets a new place at the end and
 
 from __future__ import annotations
 
-import re
-import shlex
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from deadletter.core.topology import rabbitmq_commands
+from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT
 from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT, traits_of
 
@@ -108,13 +108,11 @@ def no_limit_arguments(server_version: str) -> dict[str, int]:
 
 def advice(queue: str, vhost: str) -> str:
     """What to do about a queue on which looks are expensive: for this once, or for good."""
-    pattern = re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", queue)
-    words = (
-        "rabbitmqctl set_policy -p",
-        shlex.quote(vhost),
-        "--apply-to quorum_queues",
-        shlex.quote(f"no-limit-{queue}"),
-        shlex.quote(f"^{pattern}$"),
-        shlex.quote('{"delivery-limit": -1}'),
+    policy = BrokerPolicy(
+        name=f"no-limit-{queue}",
+        pattern=rabbitmq_commands.named(queue),
+        definition={"delivery-limit": -1},
+        apply_to="quorum_queues",
     )
-    return f"take the limit off for this run with --lift-limit, or for good: {' '.join(words)}"
+    command = rabbitmq_commands.set_policy(policy, vhost)
+    return f"take the limit off for this run with --lift-limit, or for good: {command}"

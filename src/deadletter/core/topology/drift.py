@@ -12,14 +12,13 @@ ourselves: a migration that was *interrupted*.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, assert_never
 
 from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
-from deadletter.core.topology import migration
+from deadletter.core.topology import migration, rabbitmq_commands
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import (
     X_QUEUE_LEADER_LOCATOR,
@@ -263,7 +262,7 @@ def words(drift: Drift, live: Topology) -> Words:
                 subject=subject(policy),
                 planned=_side(differences, planned=True),
                 found=_side(differences, planned=False),
-                steps=(set_policy(policy, live.vhost), "or: dlq topology apply --migrate"),
+                steps=(rabbitmq_commands.set_policy(policy, live.vhost), "or: dlq topology apply --migrate"),
             )
         case Overruled(planned=queue, differences=differences, by=by):
             who = " and ".join(by) or "a policy"
@@ -341,22 +340,11 @@ def said(value: Value) -> str:
 def _exchange_steps(exchange: Exchange, live: Topology) -> tuple[str, ...]:
     """An exchange holds no letters, but publishers that find none, or another type, stop. So: by hand."""
     bound = sum(exchange.name in (b.source, b.destination) for b in live.bindings)
-    vhost = shlex.quote(live.vhost)
+    list_bindings = rabbitmq_commands.list_bindings(live.vhost)
     return (
         f"stop whoever publishes to {exchange.name}; without it their channels are closed (404)",
-        f"note its {bound} binding{'' if bound == 1 else 's'}: rabbitmqctl list_bindings -p {vhost}",
+        f"note its {bound} binding{'' if bound == 1 else 's'}: {list_bindings}",
         f"delete exchange {exchange.name}, then dlq topology apply declares it as planned",
         "bind again what the plan does not name",
         "dlq topology apply deletes no exchange, with --migrate or without",
-    )
-
-
-def set_policy(policy: BrokerPolicy, vhost: str) -> str:
-    """The command that sets it."""
-    verb = "set_operator_policy" if policy.operator else "set_policy"
-    definition = json.dumps(dict(policy.definition), default=repr)
-    return (
-        f"rabbitmqctl {verb} -p {shlex.quote(vhost)} --priority {policy.priority} "
-        f"--apply-to {policy.apply_to} {shlex.quote(policy.name)} {shlex.quote(policy.pattern)} "
-        f"{shlex.quote(definition)}"
     )

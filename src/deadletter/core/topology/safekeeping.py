@@ -11,7 +11,6 @@ of our plan were the only ones.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,8 +20,8 @@ from deadletter.core.layouts.pieces import as_found
 from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.text.durations import duration_text
-from deadletter.core.topology import merging
-from deadletter.core.topology.drift import said, set_policy
+from deadletter.core.topology import merging, rabbitmq_commands
+from deadletter.core.topology.drift import said
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.vhost import Exchange, Queue, Topology, topology
 
@@ -68,6 +67,8 @@ class Threat:
     operator: bool
     subjects: tuple[str, ...]
     dangers: tuple[Danger, ...]
+    ours: BrokerPolicy | None
+    """The policy of ours that has to be set; None: theirs has to go."""
     command: str
     """What mends it."""
 
@@ -223,7 +224,10 @@ def threats(plan: Topology, live: Topology, told: Mapping[str, Told] | None = No
             operator=operator,
             subjects=tuple(dict.fromkeys(subject for subject, _ in pairs)),
             dangers=tuple(dict.fromkeys(danger for _, danger in pairs)),
-            command=_command(name, operator, plan),
+            ours=(policy := None if operator else _named(plan.policies, name, operator=False)),
+            command=rabbitmq_commands.clear_policy(name, plan.vhost, operator=operator)
+            if policy is None
+            else rabbitmq_commands.set_policy(policy, plan.vhost),
         )
         for (name, operator), pairs in sorted(found.items())
     )
@@ -263,11 +267,3 @@ def _culprit(queue: Queue, key: str, plan: Topology, live: Topology) -> tuple[st
 
 def _named(policies: Iterable[BrokerPolicy], name: str | None, *, operator: bool) -> BrokerPolicy | None:
     return next((one for one in policies if one.name == name and one.operator is operator), None)
-
-
-def _command(name: str, operator: bool, plan: Topology) -> str:
-    ours = None if operator else _named(plan.policies, name, operator=False)
-    if ours is not None:
-        return set_policy(ours, plan.vhost)
-    verb = "clear_operator_policy" if operator else "clear_policy"
-    return f"rabbitmqctl {verb} -p {shlex.quote(plan.vhost)} {shlex.quote(name)}"

@@ -11,12 +11,12 @@ A policy that sets the exchange needs nothing of the application's user. Measure
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
 from deadletter.core.letter import names
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.queue_arguments import X_DEAD_LETTER_EXCHANGE
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Permission, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
@@ -182,8 +182,7 @@ def _widened(pattern: str, name: str | None) -> str:
 
 
 def _command(case: Case, user: str, patterns: Sequence[str]) -> str:
-    spelled = " ".join(shlex.quote(pattern) for pattern in patterns)
-    return f"rabbitmqctl set_permissions -p {shlex.quote(case.topology.vhost)} {shlex.quote(user)} {spelled}"
+    return rabbitmq_commands.set_permissions(user, case.topology.vhost, patterns)
 
 
 RULES: Final = (

@@ -7,14 +7,14 @@ into a silent loss.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from deadletter.core.letter import names
-from deadletter.core.letter.field_table import Value
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.routing_keys import ANY_KEY
 from deadletter.core.topology.vhost import DestinationKind, Exchange, Queue
@@ -180,17 +180,7 @@ def _without_alternate(case: Case, exchange: Exchange) -> str:
         return f"take the alternate exchange off {exchange.name}"
     # An empty policy is refused, so it cannot be covered by one: its pattern has to pass this exchange by.
     pattern = f"^(?!{re.escape(exchange.name)}$)(?=.*?(?:{policy.pattern}))"
-    return set_policy(case, policy.name, pattern, policy.definition, policy.priority, policy.apply_to)
-
-
-def set_policy(
-    case: Case, name: str, pattern: str, definition: Mapping[str, Value], priority: int, apply_to: str
-) -> str:
-    return (
-        f"rabbitmqctl set_policy -p {shlex.quote(case.topology.vhost)} --apply-to {apply_to} "
-        f"--priority {priority} {shlex.quote(name)} {shlex.quote(pattern)} "
-        f"{shlex.quote(json.dumps(dict(definition), ensure_ascii=False))}"
-    )
+    return rabbitmq_commands.set_policy(replace(policy, pattern=pattern), case.topology.vhost)
 
 
 RULE: Final = Rule(

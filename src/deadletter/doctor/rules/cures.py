@@ -9,19 +9,15 @@ it, and where an argument is in the way the cure says so.
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from collections.abc import Mapping
-from typing import Final
 
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.look_cost import no_limit_arguments
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT, X_QUEUE_TYPE, as_argument
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.rules.case import Case
-
-_SPECIAL: Final = re.compile(r"([.^$*+?()\[\]{}|\\])")
 
 
 def set_policy(case: Case, queue: Queue, **settings: Value) -> str:
@@ -32,16 +28,14 @@ def set_policy(case: Case, queue: Queue, **settings: Value) -> str:
         return declare_anew(queue, wanted)
     present = next((p for p in case.topology.policies if not p.operator and p.name == queue.policy), None)
     definition = {**(present.definition if present is not None else {}), **wanted}
-    literally = _SPECIAL.sub(r"\\\1", queue.name)
-    return " ".join(
-        (
-            f"rabbitmqctl set_policy -p {shlex.quote(case.topology.vhost)} --apply-to queues",
-            f"--priority {0 if present is None else present.priority + 1}",
-            shlex.quote(f"dlq-{queue.name}"),
-            shlex.quote(f"^{literally}$"),
-            shlex.quote(json.dumps(definition, ensure_ascii=False)),
-        )
+    policy = BrokerPolicy(
+        name=f"dlq-{queue.name}",
+        pattern=rabbitmq_commands.named(queue.name),
+        definition=definition,
+        apply_to="queues",
+        priority=0 if present is None else present.priority + 1,
     )
+    return rabbitmq_commands.set_policy(policy, case.topology.vhost)
 
 
 def declare_anew(queue: Queue, settings: Mapping[str, Value]) -> str:
@@ -126,13 +120,8 @@ def bind(case: Case, exchange: str, queue: str, key: str) -> str:
 
 
 def admin(case: Case, what: str, **options: str) -> str:
-    """A rabbitmqadmin command. From 4.3 on the tool is another one, with other spelling."""
-    vhost = shlex.quote(case.topology.vhost)
-    if case.traits.new_admin_tool:
-        spelled = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in options.items()]
-        return f"rabbitmqadmin --vhost {vhost} {what} {' '.join(spelled)}"
-    spelled = [shlex.quote(f"{name}={value}") for name, value in options.items()]
-    return f"rabbitmqadmin --vhost={vhost} {what} {' '.join(spelled)}"
+    """A rabbitmqadmin command."""
+    return rabbitmq_commands.admin(case.traits, case.topology.vhost, what, **options)
 
 
 def _is_frozen(queue: Queue, name: str, wanted: Value) -> bool:

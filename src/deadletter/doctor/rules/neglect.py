@@ -17,6 +17,7 @@ from typing import Final
 
 from deadletter.core.letter import names
 from deadletter.core.text.durations import duration_text
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.vhost import LiveConsumer, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules import cures
@@ -173,7 +174,7 @@ def _also_others(case: Case, target: str, queue: Queue) -> bool:
 
 
 def _remove(case: Case, queue: Queue) -> str:
-    delete = f"rabbitmqctl delete_queue -p {shlex.quote(case.topology.vhost)} {shlex.quote(queue.name)}"
+    delete = rabbitmq_commands.delete_queue(queue.name, case.topology.vhost)
     return f"start its consumer; or, if nobody needs it any more, empty it and then: {delete}"
 
 

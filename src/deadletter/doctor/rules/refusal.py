@@ -8,16 +8,16 @@ one is a long delay. A third, alternate exchanges, has a page of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from deadletter.core.letter import names
+from deadletter.core.topology import rabbitmq_commands
+from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Exchange, Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
 from deadletter.doctor.rules import alternates, cures
-from deadletter.doctor.rules.alternates import set_policy
 from deadletter.doctor.rules.case import Case, Rule
 from deadletter.doctor.rules.path_words import dead_lettering, exchange_step, fates, key_step, queue_step
 from deadletter.doctor.rules.routes import (
@@ -128,9 +128,14 @@ def _catch(case: Case, exchange: Exchange, alternate: str) -> str:
             "when it was declared, and no policy overrides an argument"
         )
     above = max((policy.priority for policy in case.topology.policies if not policy.operator), default=-1) + 1
-    definition = {"alternate-exchange": alternate}
-    pattern = f"^{re.escape(exchange.name)}$"
-    return set_policy(case, f"dlq-{exchange.name}", pattern, definition, above, "exchanges")
+    policy = BrokerPolicy(
+        name=f"dlq-{exchange.name}",
+        pattern=rabbitmq_commands.named(exchange.name),
+        definition={"alternate-exchange": alternate},
+        apply_to="exchanges",
+        priority=above,
+    )
+    return rabbitmq_commands.set_policy(policy, case.topology.vhost)
 
 
 # -- mixed-ttl ---------------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ that is ignored is worse where somebody counts on it: a delay that is none.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
+from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import (
     X_DELAYED_RETRY,
@@ -26,7 +26,6 @@ from deadletter.core.topology.queue_arguments import (
 from deadletter.core.topology.rabbitmq_versions import FOUR, FOUR_THREE, Version, version_of
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Finding, Harm, Severity
-from deadletter.doctor.rules.alternates import set_policy
 from deadletter.doctor.rules.case import Case, Rule
 from deadletter.doctor.rules.path_words import queue_step
 from deadletter.doctor.rules.routes import setting_step
@@ -141,11 +140,8 @@ def _without(case: Case, policy: BrokerPolicy, change: VersionChange) -> str:
     """The command that takes such keys out of a policy; a policy without any key is refused, so it goes."""
     kept = {key: value for key, value in policy.definition.items() if POLICY_KEYS.get(key) is not change}
     if kept:
-        command = set_policy(case, policy.name, policy.pattern, kept, policy.priority, policy.apply_to)
-    else:
-        vhost = shlex.quote(case.topology.vhost)
-        command = f"rabbitmqctl clear_policy -p {vhost} {shlex.quote(policy.name)}"
-    return command.replace("_policy", "_operator_policy", 1) if policy.operator else command
+        return rabbitmq_commands.set_policy(replace(policy, definition=kept), case.topology.vhost)
+    return rabbitmq_commands.clear_policy(policy.name, case.topology.vhost, operator=policy.operator)
 
 
 def _outdated_argument(case: Case, queue: Queue, argument: str, change: VersionChange) -> Finding:

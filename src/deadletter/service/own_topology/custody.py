@@ -98,7 +98,7 @@ class Custody:
             own = f"; ours could not be set: {refused}" if refused and not threat.operator else ""
             aside = f", or let its pattern leave out names that begin with {names.PREFIX}"
             why = f"{threat}{own}; no letter is taken until it is mended: {threat.command}"
-            self._emit(Trouble(what=what, why=why + (aside if "clear_" in threat.command else "")))
+            self._emit(Trouble(what=what, why=why + (aside if threat.ours is None else "")))
         for threat in past:
             what = f"{POLICY}{threat.policy}@{vhost}"
             if what not in told:

@@ -26,7 +26,9 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.rabbitmq_versions import OLDEST, Traits, traits_of, version_of
+from deadletter.core.topology.vhost import Topology
 from deadletter.errors import QueueMissing, Unreachable, UsageError
+from deadletter.testing.memory import laying
 from deadletter.testing.memory.clock import Clock, LoopClock, settle
 from deadletter.testing.memory.connections.peer import Peer
 from deadletter.testing.memory.contents.carriage import Carriage
@@ -174,6 +176,18 @@ class MemoryBroker:
 
     def remove_policy(self, name: str) -> None:
         self._shapes.remove_policy(name)
+
+    # -- layouts -----------------------------------------------------------------------------------------
+    def topology(self) -> Topology:
+        """The queues that are there, as a layout asks for them; nobody's policies but ours are played."""
+        return laying.topology_of(self.traits.version, self.address.vhost, self._shapes.queues.values())
+
+    async def lay(self, link: Link, plan: Topology) -> None:
+        """Declare everything of a plan, as `broker.declare` does with a management API; what is there stays
+        as it is."""
+        for policy in plan.policies:
+            self._shapes.set_policy(policy)
+        await laying.lay(await link.connection("declare"), plan, there=self.queues)
 
     # -- looking -----------------------------------------------------------------------------------------
     @property

@@ -100,6 +100,7 @@ def _docker(*arguments: str, limit_s: float = _DOCKER_LIMIT_S, missing_is_fine: 
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoPrivateBroker(f"docker {' '.join(arguments)}: {error}") from error
+    # docker has one exit code for everything: that there is no such container it says in words alone.
     if done.returncode != 0 and not (missing_is_fine and "No such container" in done.stderr):
         raise NoPrivateBroker(
             f"docker {' '.join(arguments)} failed ({done.returncode}): {done.stderr.strip()}"

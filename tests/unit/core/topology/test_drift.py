@@ -149,7 +149,7 @@ def test_a_different_policy_comes_with_its_command() -> None:
     found = one(plan(), live)
     assert isinstance(found, DifferentPolicy)
     assert words(found, live).steps[0] == (
-        "rabbitmqctl set_policy -p 'a b' --priority 999 --apply-to queues deadletter '^deadletter\\.' "
+        "rabbitmqctl set_policy -p 'a b' --apply-to queues --priority 999 deadletter '^deadletter\\.' "
         "'{\"delivery-limit\": -1}'"
     )
 

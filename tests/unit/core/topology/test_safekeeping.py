@@ -135,7 +135,7 @@ def test_ours_that_is_gone_is_to_be_set(version: str) -> None:
     bare = topology(vhost="a shop", version=version, queues=live.queues.values(), policies=[small])
     found = threats(plan, bare)
     assert {threat.policy for threat in found} == {"deadletter"}
-    assert found[0].command.startswith("rabbitmqctl set_policy -p 'a shop' --priority 999 --apply-to all")
+    assert found[0].command.startswith("rabbitmqctl set_policy -p 'a shop' --apply-to all --priority 999")
     # The argument holds where the policy is gone: a length refuses, and only RabbitMQ 4 counts deliveries.
     assert found[0].only_refuses is (version == "3.10.8")
 
