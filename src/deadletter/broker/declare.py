@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, assert_never
@@ -41,7 +40,6 @@ from deadletter.errors import (
     ManagementRefused,
     NotFound,
     PreconditionFailed,
-    WireError,
 )
 
 _NEED: Final = "policies are set there: give its address (DLQ_API, --api)"
@@ -124,14 +122,11 @@ async def _create(planned: Planned, connection: Connection, asked: Management, l
         return await _set(planned, asked, DeclareOutcome.CREATED)
     if why := _unspoken(planned):
         return DeclaredItem(planned=planned, outcome=DeclareOutcome.REFUSED, why=why)
-    channel = await connection.channel()
     try:
-        await _declare(channel, planned)
+        async with await connection.channel() as channel:
+            await _declare(channel, planned)
     except ChannelClosed as error:
         return _refused(planned, error, link)
-    finally:
-        with suppress(WireError):
-            await channel.close()
     return DeclaredItem(planned=planned, outcome=DeclareOutcome.CREATED)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from deadletter.amqp.address import Address
+from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.errors import (
@@ -113,6 +114,10 @@ class Link:
                         self.address, name=f"{self.name}: {purpose}"
                     )
         return found
+
+    async def channel(self, purpose: str = "declare") -> Channel:
+        """A new channel on the connection for this purpose: `async with await link.channel() as channel:`."""
+        return await (await self.connection(purpose)).channel()
 
     async def close(self) -> None:
         """Say goodbye on all of them at once: one that hangs must not keep the others waiting."""

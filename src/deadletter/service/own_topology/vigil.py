@@ -29,7 +29,7 @@ class Vigil:
                 await self._leave(queue)
         for queue in queues - self._kept.keys():
             # One channel each: a queue that is gone already closes the channel it was asked for on.
-            channel = await (await self._link.connection("consume")).channel()
+            channel = await self._link.channel("consume")
             with suppress(ChannelClosed):
                 await channel.qos(1)
                 await channel.consume(queue, _hold, partial(self._cancelled, queue))

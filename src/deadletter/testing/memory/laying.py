@@ -36,7 +36,7 @@ async def lay(broker: MemoryBroker, link: Link, plan: Topology) -> None:
         broker.set_policy(
             policy.name, policy.pattern, policy.definition, priority=policy.priority, apply_to=policy.apply_to
         )
-    channel = await (await link.connection("declare")).channel()
+    channel = await link.channel()
     for exchange in planned_exchanges(plan):
         await channel.declare_exchange(exchange.name, exchange.type, durable=exchange.durable)
     for queue in plan.queues.values():
