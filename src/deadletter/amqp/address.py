@@ -12,7 +12,7 @@ Several brokers of one cluster are several URLs, separated by commas.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -69,9 +69,6 @@ class Address:
         scheme = "amqps" if self.tls else "amqp"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{quote(self.user)}@{host}:{self.port}/{quote(self.vhost, safe='')}"
-
-    def with_vhost(self, vhost: str) -> Address:
-        return replace(self, vhost=vhost)
 
 
 def parse_addresses(urls: str) -> tuple[Address, ...]:

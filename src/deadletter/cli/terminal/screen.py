@@ -47,9 +47,10 @@ class MoveScreen:
     def say(self, line: str) -> None:
         self._console.print(safe_text.line(line), markup=False)
 
-    def describe(self, description: str) -> None:
-        """What is worked on now."""
-        self._bar.update(self._task, description=safe_text.line(description))
+    def on_event_at(self, queue: str, event: courier.MoveEvent) -> None:
+        """An event of a command that takes one queue after the other: this is the one it works on now."""
+        self._bar.update(self._task, description=safe_text.line(queue))
+        self.on_event(event)
 
     def on_event(self, event: courier.MoveEvent) -> None:
         match event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Final, assert_never
 
 from deadletter.broker.declare import DeclaredItem, DeclareOutcome
@@ -85,14 +86,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "broker": plan.topology.version,
         **shape,
         "notes": list(plan.notes),
-        "corrections": [
-            {
-                "document_says": correction.document_says,
-                "we_declare": correction.we_declare,
-                "why": correction.why,
-            }
-            for correction in plan.corrections
-        ],
+        "corrections": list(map(asdict, plan.corrections)),
     }
 
 
@@ -113,7 +107,7 @@ def _copied_text(copied: Sequence[Finding]) -> Iterator[str]:
         yield f"  to do:   {found.fix}"
 
 
-def copied_json(found: Finding) -> dict[str, Any]:
+def _copied_json(found: Finding) -> dict[str, Any]:
     return {
         "kind": MULTIPLIED,
         "subject": f"exchange {found.subject}",
@@ -171,15 +165,8 @@ def _told(drifts: Sequence[Drift], live: Topology) -> Iterator[str]:
             yield from (line(f"    {step}. {text}") for step, text in enumerate(words.steps, 1))
 
 
-def drift_json(one: Drift, live: Topology) -> dict[str, Any]:
-    words = drift.words(one, live)
-    return {
-        "kind": words.kind,
-        "subject": words.subject,
-        "planned": words.planned,
-        "found": words.found,
-        "steps": list(words.steps),
-    }
+def drifts_json(drifts: Sequence[Drift], live: Topology, copied: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [*(asdict(drift.words(one, live)) for one in drifts), *map(_copied_json, copied)]
 
 
 # -- what became of it ------------------------------------------------------------------------------------
@@ -239,10 +226,7 @@ def applied_json(plan: Plan, applied: Applied, copied: Sequence[Finding]) -> dic
             for item in applied.items
         ],
         "migrations": [_migration_json(one) for one in applied.migrations],
-        "drift": [
-            *(drift_json(one, applied.live) for one in applied.left),
-            *map(copied_json, copied),
-        ],
+        "drift": drifts_json(applied.left, applied.live, copied),
     }
 
 
