@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deadletter.amqp.connection import Connection
     from deadletter.amqp.replies import Reply
 
-__all__ = ["Channel", "ChannelConsumer", "Delivery", "ReturnedMessage"]
+__all__ = ["Channel", "ChannelConsumer", "Delivery", "ReturnedMessage", "ignore"]
 
 BODY_MAX_BYTES: Final = 512 * 1024 * 1024
 """The most RabbitMQ can be configured to take in one message."""
@@ -48,10 +48,10 @@ class Channel:
         self.connection = connection
         self.number = number
         self.error: WireError | None = None
-        self.on_confirm: Callable[[int, bool, bool], None] = _ignore
+        self.on_confirm: Callable[[int, bool, bool], None] = ignore
         """tag, multiple, ok"""
-        self.on_return: Callable[[ReturnedMessage], None] = _ignore
-        self.on_closed: Callable[[WireError], None] = _ignore
+        self.on_return: Callable[[ReturnedMessage], None] = ignore
+        self.on_closed: Callable[[WireError], None] = ignore
         self.published: int = 0
         """How many messages were published since confirms were selected: the tag of the last one."""
         self._consumers: dict[bytes, ChannelConsumer] = {}
@@ -396,5 +396,5 @@ class Channel:
         return self.published
 
 
-def _ignore(*_told: object) -> None:
-    return
+def ignore(*_told: object) -> None:
+    """For whoever is told and has nothing to do about it."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from deadletter.amqp.address import Address
-from deadletter.amqp.channel import Channel
+from deadletter.amqp.channel import Channel, ignore
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.errors import (
@@ -130,10 +130,6 @@ class Link:
             connection.abort(error)
 
 
-def _ignore(_event: SessionEvent) -> None:
-    return
-
-
 async def supervise(
     addresses: Sequence[Address],
     work: Callable[[Link], Awaitable[_T]],
@@ -141,7 +137,7 @@ async def supervise(
     name: str = "deadletter",
     persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
     dice: Callable[[], float] = random.random,
-    on_event: Callable[[SessionEvent], None] = _ignore,
+    on_event: Callable[[SessionEvent], None] = ignore,
     dial: Dial = connect,
     been_there: bool = False,
 ) -> _T:

@@ -6,6 +6,7 @@ an error about the original may quote the very part that must not be shown.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
@@ -64,3 +65,11 @@ def check_store(url: str) -> None:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme.partition("+")[0] not in _STORES or not rest.strip("/"):
         raise ValueError("sqlite:///path/to/file.db or postgresql://user:password@host/database, or none")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this host, a name or an address, is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

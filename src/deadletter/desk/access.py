@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deadletter.config.urls import is_loopback
 from deadletter.desk.problems import problem
 
 BODY_BYTES: Final = 65_536
@@ -48,12 +48,7 @@ class Access:
     @property
     def at_home(self) -> bool:
         """Whether only this machine can reach us."""
-        if self.host.lower() == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 class GuardedApp:
