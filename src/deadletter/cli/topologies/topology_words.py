@@ -14,17 +14,6 @@ from deadletter.core.layouts import correction_text
 from deadletter.core.text.safe_text import line
 from deadletter.core.topology import drift
 from deadletter.core.topology.definitions_export import definitions
-from deadletter.core.topology.drift import (
-    DifferentExchange,
-    DifferentPolicy,
-    DifferentQueue,
-    Drift,
-    Interrupted,
-    Missing,
-    Overruled,
-    Planned,
-    planned_exchanges,
-)
 from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.vhost import Topology
 from deadletter.doctor.finding import Finding
@@ -40,9 +29,9 @@ MULTIPLIED: Final = "multiplied"
 # -- a plan -----------------------------------------------------------------------------------------------
 def plan_text(plan: Plan) -> str:
     shape = plan.topology
-    things: list[Planned] = [
+    things: list[drift.Planned] = [
         *shape.policies,
-        *planned_exchanges(shape),
+        *drift.planned_exchanges(shape),
         *shape.queues.values(),
         *(binding for binding in shape.bindings if binding.source),
     ]
@@ -61,7 +50,7 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _name(thing: Planned) -> tuple[str, str]:
+def _name(thing: drift.Planned) -> tuple[str, str]:
     kind, _, name = drift.subject(thing).partition(" ")
     return kind, name
 
@@ -91,7 +80,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 # -- drift ------------------------------------------------------------------------------------------------
-def diff_text(drifts: Sequence[Drift], live: Topology, copied: Sequence[Finding]) -> str:
+def diff_text(drifts: Sequence[drift.Drift], live: Topology, copied: Sequence[Finding]) -> str:
     if not drifts and not copied:
         return "everything planned is there, as planned"
     lines = [*_told(drifts, live), *([""] if drifts and copied else []), *_copied_text(copied)]
@@ -117,17 +106,19 @@ def _copied_json(found: Finding) -> dict[str, Any]:
     }
 
 
-def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool, copied: Sequence[Finding]) -> str:
+def dry_text(
+    drifts: Sequence[drift.Drift], live: Topology, *, migrating: bool, copied: Sequence[Finding]
+) -> str:
     if not drifts and not copied:
         return "everything planned is there; nothing would be done"
-    would = [drift.subject(one.planned) for one in drifts if isinstance(one, Missing)]
+    would = [drift.subject(one.planned) for one in drifts if isinstance(one, drift.Missing)]
     lines = [line(f"would declare {subject}") for subject in would]
     if migrating:
         lines += [
             line(f"would {verb} {drift.subject(one.planned)}") for one in drifts if (verb := _verb(one))
         ]
         drifts = [one for one in drifts if not _verb(one)]
-    rest = [one for one in drifts if not isinstance(one, Missing)]
+    rest = [one for one in drifts if not isinstance(one, drift.Missing)]
     if rest:
         lines += ["", *_told(rest, live)]
     if copied:
@@ -135,22 +126,22 @@ def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool, copied
     return "\n".join([*lines, "", "nothing was touched"])
 
 
-def _verb(one: Drift) -> str:
+def _verb(one: drift.Drift) -> str:
     """What --migrate does about it; nothing about what it cannot cure."""
     match one:
-        case DifferentQueue():
+        case drift.DifferentQueue():
             return "replace, with its letters,"
-        case DifferentPolicy():
+        case drift.DifferentPolicy():
             return "set"
-        case Interrupted():
+        case drift.Interrupted():
             return "go on migrating"
-        case Missing() | DifferentExchange() | Overruled():
+        case drift.Missing() | drift.DifferentExchange() | drift.Overruled():
             return ""
         case _:
             assert_never(one)
 
 
-def _told(drifts: Sequence[Drift], live: Topology) -> Iterator[str]:
+def _told(drifts: Sequence[drift.Drift], live: Topology) -> Iterator[str]:
     for number, one in enumerate(drifts):
         words = drift.words(one, live)
         if number:
@@ -165,7 +156,9 @@ def _told(drifts: Sequence[Drift], live: Topology) -> Iterator[str]:
             yield from (line(f"    {step}. {text}") for step, text in enumerate(words.steps, 1))
 
 
-def drifts_json(drifts: Sequence[Drift], live: Topology, copied: Sequence[Finding]) -> list[dict[str, Any]]:
+def drifts_json(
+    drifts: Sequence[drift.Drift], live: Topology, copied: Sequence[Finding]
+) -> list[dict[str, Any]]:
     return [*(asdict(drift.words(one, live)) for one in drifts), *map(_copied_json, copied)]
 
 
