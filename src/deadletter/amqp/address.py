@@ -70,6 +70,16 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{quote(self.user)}@{host}:{self.port}/{quote(self.vhost, safe='')}"
 
+    @property
+    def api(self) -> str:
+        """The URL of its management API where nobody names another, without a user: on the same host.
+
+        Whoever speaks TLS to the broker does not want the password in the clear to its management API.
+        """
+        scheme, port = ("https", 15671) if self.tls else ("http", 15672)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{port}/api"
+
 
 def parse_addresses(urls: str) -> tuple[Address, ...]:
     """One or several URLs, separated by commas, of one and the same vhost."""

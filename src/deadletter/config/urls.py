@@ -40,10 +40,7 @@ def management_api(given: str | None, address: Address) -> str:
     """The URL of the management API, up to /api and with a user. Raises ValueError with what was expected."""
     login = f"{quote(address.user, safe='')}:{quote(address.password, safe='')}"
     if given is None:
-        # whoever speaks TLS to the broker does not want the password in the clear to its management API
-        scheme, port = ("https", 15671) if address.tls else ("http", 15672)
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        return f"{scheme}://{login}@{host}:{port}/api"
+        return address.api.replace("://", f"://{login}@", 1)
     parts = SplitResult("", "", "", "", "")
     try:
         parts = urlsplit(given)

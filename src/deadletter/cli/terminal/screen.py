@@ -5,7 +5,6 @@ On a terminal there is a progress bar; elsewhere (a pipe, cron, CI) only what is
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self, assert_never
 
 from rich.console import Console
@@ -39,9 +38,7 @@ class MoveScreen:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._bar.stop()
 
     def say(self, line: str) -> None:
