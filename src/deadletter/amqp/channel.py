@@ -397,4 +397,4 @@ class Channel:
 
 
 def ignore(*_told: object) -> None:
-    """For whoever is told and has nothing to do about it."""
+    """A listener that has nothing to do about what it is told."""

@@ -50,7 +50,7 @@ class DeclaredItem:
     planned: drift.Planned
     outcome: DeclareOutcome
     why: str = ""
-    """Of what is different or refused: what came, and what to do."""
+    """Why it is different or refused: what came, and what to do."""
 
     @property
     def subject(self) -> str:
@@ -86,7 +86,7 @@ async def declare(
 
 
 def _everything(plan: Topology) -> list[drift.Planned]:
-    """In the order in which things are declared."""
+    """Every part of a plan, in the order in which things are declared."""
     bindings = [binding for binding in plan.bindings if binding.source]
     return [*plan.policies, *drift.planned_exchanges(plan), *plan.queues.values(), *bindings]
 

@@ -35,7 +35,7 @@ class KnownLimit:
 
     deliveries: Deliveries
     limit: Limit | None = None
-    """With the policy that would take it off for good."""
+    """The limit, with the policy that would take it off for good."""
     lifting: BrokerPolicy | None = None
     """The policy that would take it off for a while; None where none would."""
     left_over: bool = False

@@ -57,7 +57,7 @@ class Tidied:
 
 
 class Since:
-    """For how long something holds, by what was seen at every look."""
+    """Names for which something holds, and for how long, by what was seen at every look."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -79,7 +79,7 @@ class Since:
 
 
 class Housekeeper:
-    """On one connection of its own; `round` it now and then."""
+    """Deletes unused delays and ways back, on a connection of its own; `round` it now and then."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Housekeeper:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the one who does it."""
+        """Whether this instance holds the lease."""
         return self._lease is not None
 
     async def round(self) -> Tidied:

@@ -53,7 +53,7 @@ class Home:
 
 
 class WaysBack:
-    """On one link at a time; `renew` it with each new one."""
+    """The return exchanges of origins, on one link at a time; `renew` it with each new one."""
 
     def __init__(
         self, repair: Callable[[], Awaitable[None]], on_state: Callable[[str, OriginState], None]

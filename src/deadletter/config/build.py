@@ -113,7 +113,7 @@ def store(table: file_table.StoreTable) -> StoreSettings:
 
 
 def delays_ms(table: serve_tables.WatchTable) -> tuple[int, ...]:
-    """Of its numbered levels; none with another layout."""
+    """The delays of a watch's numbered levels; none with another layout."""
     if table.way != "levels":
         return ()
     return LEVELS_MS if table.delays_ms is None else tuple(table.delays_ms)

@@ -17,7 +17,7 @@ from deadletter.errors import UsageError
 
 _AMQP: Final = "an AMQP URL such as amqp://user:password@host:5672/vhost"
 NO_STORE: Final = "none"
-"""In the place of a store's URL: there shall be none."""
+"""What stands in the place of a store's URL where there shall be no store."""
 _STORES: Final = ("sqlite", "postgresql")
 
 

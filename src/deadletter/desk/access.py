@@ -130,14 +130,14 @@ def _from_another_site(headers: Headers) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """Without port and brackets."""
+    """The name in a Host header, without port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().removesuffix(".")
 
 
 async def _body(headers: Headers, receive: Receive) -> bytes | Response:
-    """All of it, or why not."""
+    """The whole body of a request, or the refusal."""
     too_large = problem(413, f"expected a body of at most {BODY_BYTES:,} bytes")
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > BODY_BYTES:

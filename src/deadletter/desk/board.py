@@ -27,7 +27,7 @@ from deadletter.service.telling import service_events as events
 from deadletter.service.telling.log_lines import shown, without_channel
 
 KEPT: Final = 10_000
-"""Of each kind so many are kept; queues are the most numerous."""
+"""The most facts of one kind that are kept; queues are the most numerous."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 

@@ -48,7 +48,7 @@ class Case:
 
     @cached_property
     def dying_into(self) -> dict[str, tuple[Queue, ...]]:
-        """By queue, those whose letters die into it."""
+        """The queues whose letters die into a queue, by its name."""
         found: dict[str, list[Queue]] = defaultdict(list)
         for queue in self.topology.queues.values():
             for target in self.router.dead_letter_queues(queue):

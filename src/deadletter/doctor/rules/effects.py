@@ -22,7 +22,7 @@ from deadletter.doctor.rules import cures, path_words
 from deadletter.doctor.rules.case import Case, rule
 
 _CARRYING: Final = frozenset({"message-ttl", "dead-letter-exchange", "dead-letter-routing-key"})
-"""Without these letters go nowhere, or never."""
+"""Keys without which letters go nowhere, or never."""
 _COMPARED: Final = ("message-ttl", "dead-letter-exchange", "dead-letter-routing-key")
 _DELAY: Final = re.compile(r"retry|delay|wait", re.IGNORECASE)
 """In a name: letters only wait there. Whether somebody consumes it, a file does not tell."""

@@ -46,7 +46,7 @@ CHANGED_S: Final = 5.0
 _REMEMBERED: Final = 10_000
 _MERGED_LINES: Final = 1_000
 _TOLD: Final = 5
-"""So many names are listed in one value."""
+"""The most names that are listed in one value."""
 _PROBLEMS: Final = 20
 
 
@@ -68,7 +68,7 @@ class Logs:
         return self.lines.dropped
 
     def broken(self, listener: events.ServiceListener, error: Exception) -> None:
-        """For `Hub(on_broken=…)`."""
+        """A line about a listener that raised; for `Hub(on_broken=…)`."""
         self.listener.log.error(
             "a part of the service that listens failed; letters go on", part=repr(listener), error=repr(error)
         )

@@ -40,7 +40,7 @@ from deadletter.service.telling import service_events as events
 from deadletter.service.telling.log_lines import without_channel
 
 LABEL_SETS: Final = 2_000
-"""So many series of one metric are told apart."""
+"""The most series of one metric that are told apart."""
 _KEPT_BESIDE: Final = 18_000
 """Of a gauge so many more are remembered, to be told as one."""
 _LABEL_CHARS: Final = 1_000
@@ -167,7 +167,7 @@ _OF_A_QUEUE: Final = (QUEUE_LETTERS, QUEUE_OLDEST, QUEUE_GROWTH, QUEUE_CONSUMERS
 
 
 class Metrics:
-    """Hears every fact; tells the numbers."""
+    """The service's counters, gauges and histograms: hears every event, tells the numbers."""
 
     def __init__(self, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
         self._lines_dropped = lines_dropped
@@ -249,7 +249,7 @@ class Metrics:
         return Snapshot(series=series, histograms=histograms)
 
     def render(self, accept: str = "") -> bytes:
-        """In the format that an Accept header asks for."""
+        """The numbers as text, in the format that an Accept header asks for."""
         return self.snapshot().render(accept)[0]
 
 
