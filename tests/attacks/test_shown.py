@@ -29,6 +29,7 @@ from tests.commanding import command
 from deadletter.cli.terminal import screen
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.core.text import safe_text
+from deadletter.move.courier import BrokerBlocked
 from deadletter.service.telling.log_lines import as_json, as_text
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
@@ -156,7 +157,7 @@ def test_a_queue_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(screen, "Console", console)
     with MoveScreen(f"[red]{EVIL}[/][/]") as seen:
-        seen.describe(f"[red]{EVIL}[/][/]")
+        seen.on_event_at(f"[red]{EVIL}[/][/]", BrokerBlocked(reason=f"[red]{EVIL}"))
         seen.say(f"[red]{EVIL}")
         seen._bar.refresh()
     written = said.getvalue()

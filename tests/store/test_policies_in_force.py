@@ -93,20 +93,6 @@ async def test_the_table_is_in_force_and_what_changes_in_it(ground: Ground) -> N
     assert watched.of(Trouble) == []
 
 
-async def test_another_configuration_keeps_the_table(ground: Ground) -> None:
-    async with open_store(ground.url) as store:
-        await store.set_event("a", 3)
-    heard: list[Policies] = []
-    async with running(Watched(ground.url)) as watched:
-        await watched.has("a", "file", "default")
-        watched.source.on_change.append(heard.append)
-        watched.source.replace_file(Policies(), Fixed(delays_ms=(7,)))
-        assert watched.names == ["a", "default"]
-        assert watched.source.current.rules[0].levels_ms == {7}
-        assert heard == [watched.source.current]
-        assert watched.said[-1] == PoliciesChanged(count=2, where="file")
-
-
 async def test_a_server_killed_and_back(postgres_ground: PostgresGround) -> None:
     server = postgres_ground.server
     async with open_store(postgres_ground.url) as store:

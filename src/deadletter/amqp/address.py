@@ -12,7 +12,7 @@ Several brokers of one cluster are several URLs, separated by commas.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -70,8 +70,15 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{quote(self.user)}@{host}:{self.port}/{quote(self.vhost, safe='')}"
 
-    def with_vhost(self, vhost: str) -> Address:
-        return replace(self, vhost=vhost)
+    @property
+    def api(self) -> str:
+        """The URL of its management API where nobody names another, without a user: on the same host.
+
+        Whoever speaks TLS to the broker does not want the password in the clear to its management API.
+        """
+        scheme, port = ("https", 15671) if self.tls else ("http", 15672)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{port}/api"
 
 
 class NotAnAmqpUrl(UsageError):

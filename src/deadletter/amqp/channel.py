@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from deadletter.amqp import replies, requests
 from deadletter.amqp.deliveries import ChannelConsumer, Delivery, ReturnedMessage
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from deadletter.amqp.connection import Connection
     from deadletter.amqp.replies import Reply
 
-__all__ = ["Channel", "ChannelConsumer", "Delivery", "ReturnedMessage"]
+__all__ = ["Channel", "ChannelConsumer", "Delivery", "ReturnedMessage", "ignore"]
 
 BODY_MAX_BYTES: Final = 512 * 1024 * 1024
 """The most RabbitMQ can be configured to take in one message."""
@@ -47,10 +48,10 @@ class Channel:
         self.connection = connection
         self.number = number
         self.error: WireError | None = None
-        self.on_confirm: Callable[[int, bool, bool], None] = _ignore_confirm
+        self.on_confirm: Callable[[int, bool, bool], None] = ignore
         """tag, multiple, ok"""
-        self.on_return: Callable[[ReturnedMessage], None] = _ignore_return
-        self.on_closed: Callable[[WireError], None] = _ignore_closed
+        self.on_return: Callable[[ReturnedMessage], None] = ignore
+        self.on_closed: Callable[[WireError], None] = ignore
         self.published: int = 0
         """How many messages were published since confirms were selected: the tag of the last one."""
         self._consumers: dict[bytes, ChannelConsumer] = {}
@@ -232,6 +233,14 @@ class Channel:
             self._consumers.clear()  # what still comes goes back
             await self._ask(requests.close_channel(), replies.CloseChannelOk)
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close the channel, whatever happened on it; one that is lost already is as good."""
+        with suppress(WireError):
+            await self.close()
+
     def abandon(self) -> None:
         """Close the channel without waiting for it."""
         if self.error is None:
@@ -290,10 +299,8 @@ class Channel:
     ) -> None:
         await self._ask(requests.bind_queue(queue, exchange, routing_key, arguments), replies.MethodOk)
 
-    async def unbind_queue(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
-    ) -> None:
-        await self._ask(requests.unbind_queue(queue, exchange, routing_key, arguments), replies.MethodOk)
+    async def unbind_queue(self, queue: str, exchange: str, routing_key: str = "") -> None:
+        await self._ask(requests.unbind_queue(queue, exchange, routing_key), replies.MethodOk)
 
     async def bind_exchange(
         self, target: str, source: str, routing_key: str = "", arguments: Mapping[str, Value] = _NO_ARGUMENTS
@@ -389,13 +396,5 @@ class Channel:
         return self.published
 
 
-def _ignore_confirm(_tag: int, _multiple: bool, _ok: bool) -> None:
-    return
-
-
-def _ignore_return(_returned: ReturnedMessage) -> None:
-    return
-
-
-def _ignore_closed(_error: WireError) -> None:
-    return
+def ignore(*_told: object) -> None:
+    """A listener that has nothing to do about what it is told."""

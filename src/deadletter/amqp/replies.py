@@ -310,7 +310,6 @@ def _key(class_id: int, method_id: int) -> bytes:
 
 
 DELIVER: Final = _key(60, 60)
-CONFIRM_ACK: Final = _key(60, 80)
 CLOSE_CHANNEL_OK: Final = _key(20, 41)
 
 _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
@@ -342,7 +341,7 @@ _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
     DELIVER: _deliver,
     _key(60, 71): _get_ok,
     _key(60, 72): _empty(GetEmpty),
-    CONFIRM_ACK: _confirm_ack,
+    _key(60, 80): _confirm_ack,
     _key(60, 120): _confirm_nack,
     _key(85, 11): _done,
     _key(90, 11): _done,

@@ -46,15 +46,14 @@ async def open_delay(link: Link, queue: Queue) -> None:
         raise MoveFailed(
             f"queue {queue.name} is being deleted for {PATIENCE_S:.0f} s; somebody holds its lease"
         )
-    channel = await connection.channel()
     try:
-        await lay_exchange(channel)
-        await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
-        await channel.bind_queue(queue.name, ASKED, queue.name)
-        await channel.unbind_queue(queue.name, ASKED, closing_key(queue.name))
+        async with await connection.channel() as channel:
+            await lay_exchange(channel)
+            await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
+            await channel.bind_queue(queue.name, ASKED, queue.name)
+            await channel.unbind_queue(queue.name, ASKED, closing_key(queue.name))
     finally:
         with suppress(WireError):
-            await channel.close()
             await lease.release()
 
 

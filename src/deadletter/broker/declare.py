@@ -9,7 +9,6 @@ refused does not stop the rest; what became of each is said.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, assert_never
@@ -20,17 +19,6 @@ from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
 from deadletter.core.topology import drift, rabbitmq_commands
 from deadletter.core.topology.definitions_export import declared_arguments
-from deadletter.core.topology.drift import (
-    DifferentExchange,
-    DifferentPolicy,
-    DifferentQueue,
-    Drift,
-    Interrupted,
-    Missing,
-    Overruled,
-    Planned,
-    planned_exchanges,
-)
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import X_DEAD_LETTER_EXCHANGE
 from deadletter.core.topology.vhost import Binding, DestinationKind, Exchange, Queue, Topology
@@ -40,7 +28,6 @@ from deadletter.errors import (
     ManagementRefused,
     NotFound,
     PreconditionFailed,
-    WireError,
 )
 
 _NEED: Final = "policies are set there: give its address (DLQ_API, --api)"
@@ -59,10 +46,10 @@ class DeclareOutcome(Enum):
 class DeclaredItem:
     """What became of one thing of the plan."""
 
-    planned: Planned
+    planned: drift.Planned
     outcome: DeclareOutcome
     why: str = ""
-    """Of what is different or refused: what came, and what to do."""
+    """Why it is different or refused: what came, and what to do."""
 
     @property
     def subject(self) -> str:
@@ -74,11 +61,11 @@ async def declare(
 ) -> tuple[DeclaredItem, ...]:
     """Declare what is missing. Policies that are there and different change only when that is asked for."""
     drifts = drift.compare(plan, live)
-    missing = [found.planned for found in drifts if isinstance(found, Missing)]
-    others: list[tuple[Planned, Drift]] = [
-        (found.planned, found) for found in drifts if not isinstance(found, Missing)
+    missing = [found.planned for found in drifts if isinstance(found, drift.Missing)]
+    others: list[tuple[drift.Planned, drift.Drift]] = [
+        (found.planned, found) for found in drifts if not isinstance(found, drift.Missing)
     ]
-    away = {found.planned.name for found in drifts if isinstance(found, Interrupted)}
+    away = {found.planned.name for found in drifts if isinstance(found, drift.Interrupted)}
     items: list[DeclaredItem] = []
     connection = await link.connection("declare")
     async with management(link.address, api, need=_NEED) as asked:
@@ -90,47 +77,46 @@ async def declare(
                 items.append(DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why))
             elif any(planned is one for one in missing):
                 items.append(await _create(planned, connection, asked, link))
-            elif isinstance(found, DifferentPolicy) and change_policies:
+            elif isinstance(found, drift.DifferentPolicy) and change_policies:
                 items.append(await _set(found.planned, asked, DeclareOutcome.CHANGED))
             else:
                 items.append(_seen(planned, found))
     return tuple(items)
 
 
-def _everything(plan: Topology) -> list[Planned]:
-    """In the order in which things are declared."""
+def _everything(plan: Topology) -> list[drift.Planned]:
+    """Every part of a plan, in the order in which things are declared."""
     bindings = [binding for binding in plan.bindings if binding.source]
-    return [*plan.policies, *planned_exchanges(plan), *plan.queues.values(), *bindings]
+    return [*plan.policies, *drift.planned_exchanges(plan), *plan.queues.values(), *bindings]
 
 
-def _seen(planned: Planned, found: Drift | None) -> DeclaredItem:
+def _seen(planned: drift.Planned, found: drift.Drift | None) -> DeclaredItem:
     match found:
-        case None | Interrupted():
+        case None | drift.Interrupted():
             return DeclaredItem(planned=planned, outcome=DeclareOutcome.THERE)
-        case Missing():
+        case drift.Missing():
             raise AssertionError("what is missing is created")
-        case DifferentExchange() | DifferentQueue() | DifferentPolicy() | Overruled():
+        case drift.DifferentExchange() | drift.DifferentQueue() | drift.DifferentPolicy() | drift.Overruled():
             why = "; ".join(map(str, found.differences))
-            if isinstance(found, Overruled):
+            if isinstance(found, drift.Overruled):
                 why += f"; by {' and '.join(found.by) or 'another policy'}"
             return DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why)
         case _:
             assert_never(found)
 
 
-async def _create(planned: Planned, connection: Connection, asked: Management, link: Link) -> DeclaredItem:
+async def _create(
+    planned: drift.Planned, connection: Connection, asked: Management, link: Link
+) -> DeclaredItem:
     if isinstance(planned, BrokerPolicy):
         return await _set(planned, asked, DeclareOutcome.CREATED)
     if why := _unspoken(planned):
         return DeclaredItem(planned=planned, outcome=DeclareOutcome.REFUSED, why=why)
-    channel = await connection.channel()
     try:
-        await _declare(channel, planned)
+        async with await connection.channel() as channel:
+            await _declare(channel, planned)
     except ChannelClosed as error:
         return _refused(planned, error, link)
-    finally:
-        with suppress(WireError):
-            await channel.close()
     return DeclaredItem(planned=planned, outcome=DeclareOutcome.CREATED)
 
 

@@ -33,7 +33,7 @@ class KnownLimit:
 
     deliveries: Deliveries
     limit: Limit | None = None
-    """With the policy that would take it off for good."""
+    """The limit, with the policy that would take it off for good."""
     lifting: BrokerPolicy | None = None
     """The policy that would take it off for a while; None where none would."""
     left_over: bool = False
@@ -50,6 +50,8 @@ async def ask(link: Link, api: str | None, queue: str) -> KnownLimit:
 
 async def known(asked: Management, connection: Connection, queue: str) -> KnownLimit:
     """The same in a conversation that is kept."""
+    from deadletter.broker.live_topology import policies_of  # slow to import, as above
+
     overview = await asked.get("overview", in_vhost=False)
     name = connection.server_properties.get("cluster_name")
     if isinstance(name, str) and overview.get("cluster_name") not in (None, name):
@@ -60,28 +62,24 @@ async def known(asked: Management, connection: Connection, queue: str) -> KnownL
     item = await asked.one("queues", queue)
     if item is None:
         raise ManagementRefused(f"the management API knows no queue {queue!r}; {NEED}")
-    operators = await asked.get_if_allowed("operator-policies")
-    if operators is None:
-        operators = _seen_through(item)
+    policies = await policies_of(asked)
     there = topology(
         vhost=connection.address.vhost,
         version=connection.server_version,
         queues=[definitions.queue_of(item)],
-        policies=[
-            *(definitions.policy_of(policy) for policy in await asked.get("policies")),
-            *(definitions.policy_of(policy, operator=True) for policy in operators),
-        ],
+        policies=policies.all if policies.complete else [*policies.all, *_seen_through(item)],
     )
     return _known(there, queue)
 
 
-def _seen_through(item: definitions.Item) -> list[definitions.Item]:
+def _seen_through(item: definitions.Item) -> list[BrokerPolicy]:
     """Operator policies are for administrators; what they do to a queue is told to everybody."""
     definition = item.get("effective_policy_definition")
     limit = definition.get("delivery-limit") if isinstance(definition, dict) else None
     if limit is None:
         return []
-    return [{"name": "", "pattern": exactly(str(item["name"])), "definition": {"delivery-limit": limit}}]
+    pattern = exactly(str(item["name"]))
+    return [BrokerPolicy(name="", pattern=pattern, definition={"delivery-limit": limit}, operator=True)]
 
 
 def _known(everything: Topology, name: str) -> KnownLimit:

@@ -57,7 +57,7 @@ class Tidied:
 
 
 class Since:
-    """For how long something holds, by what was seen at every look."""
+    """Names for which something holds, and for how long, by what was seen at every look."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -79,7 +79,7 @@ class Since:
 
 
 class Housekeeper:
-    """On one connection of its own; `round` it now and then."""
+    """Deletes unused delays and ways back, on a connection of its own; `round` it now and then."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Housekeeper:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the one who does it."""
+        """Whether this instance holds the lease."""
         return self._lease is not None
 
     async def round(self) -> Tidied:
@@ -130,15 +130,10 @@ class Housekeeper:
     # -- delays ------------------------------------------------------------------------------------------
     async def _close(self, queue: str) -> None:
         """From here on publishers get their letters back, and open it again."""
-        channel = await self._connection.channel()
-        try:
-            await channel.bind_queue(queue, ASKED, closing_key(queue))
-            await channel.unbind_queue(queue, ASKED, queue)
-        except ChannelClosed:
-            return  # somebody deleted it
-        finally:
-            with suppress(WireError):
-                await channel.close()
+        async with await self._connection.channel() as channel:
+            with suppress(ChannelClosed):  # somebody deleted it
+                await channel.bind_queue(queue, ASKED, closing_key(queue))
+                await channel.unbind_queue(queue, ASKED, queue)
 
     async def _delete(self, queues: list[str]) -> tuple[int, int]:
         """How many went, and how many letters with them."""
@@ -163,15 +158,11 @@ class Housekeeper:
 
     async def _delete_empty(self, queue: str) -> int | None:
         """How many letters went with it (one may come between two commands); None: the queue stays."""
-        channel = await self._connection.channel()
-        try:
+        async with await self._connection.channel() as channel:
             found = await counts_on(channel, queue)
             if found.ready or found.consumers:
                 return None
             return await channel.delete_queue(queue)
-        finally:
-            with suppress(WireError):
-                await channel.close()
 
     # -- ways back ---------------------------------------------------------------------------------------
     async def _delete_ways(self, bound: Iterable[Mapping[str, Any]], queues: Iterable[str]) -> int:
@@ -181,15 +172,10 @@ class Housekeeper:
         self._unbound.see(name for name in exchanges - leading - wanted if name.startswith(RETURN))
         gone = 0
         for name in self._unbound.longer_than(self._after_s):
-            channel = await self._connection.channel()
-            try:
-                await channel.delete_exchange(name, if_unused=True)
-                gone += 1
-            except ChannelClosed:
-                continue  # bound again just now, or not ours to delete
-            finally:
-                with suppress(WireError):
-                    await channel.close()
+            async with await self._connection.channel() as channel:
+                with suppress(ChannelClosed):  # bound again just now, or not ours to delete
+                    await channel.delete_exchange(name, if_unused=True)
+                    gone += 1
         return gone
 
 

@@ -36,10 +36,7 @@ class QueueInfo:
 def api_of(address: Address, given: str | None) -> tuple[str, str, str]:
     """The API's base URL (ending in /api), user and password."""
     if given is None:
-        secure = address.tls is not None
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        base = f"{'https' if secure else 'http'}://{host}:{15671 if secure else 15672}/api"
-        return base, address.user, address.password
+        return address.api, address.user, address.password
     parts = urlsplit(given)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(

@@ -6,12 +6,11 @@ channel (404), so who just wants to know gets a channel for the question.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
-from deadletter.errors import NotFound, QueueMissing, WireError
+from deadletter.errors import NotFound, QueueMissing
 
 
 class QueueCounts(NamedTuple):
@@ -29,14 +28,11 @@ async def counts_on(channel: Channel, queue: str) -> QueueCounts:
 
 async def counts_of(connection: Connection, queue: str) -> QueueCounts | None:
     """On a channel for this question; None when there is no such queue."""
-    channel = await connection.channel()
     try:
-        return await counts_on(channel, queue)
+        async with await connection.channel() as channel:
+            return await counts_on(channel, queue)
     except NotFound:
         return None
-    finally:
-        with suppress(WireError):
-            await channel.close()
 
 
 async def counts_of_existing(connection: Connection, queue: str) -> QueueCounts:

@@ -31,7 +31,6 @@ from deadletter.errors import (
     ConnectionLost,
     NotFound,
     PreconditionFailed,
-    WireError,
 )
 
 KNOWN_MAX: Final = 10_000
@@ -54,7 +53,7 @@ class Home:
 
 
 class WaysBack:
-    """On one link at a time; `renew` it with each new one."""
+    """The return exchanges of origins, on one link at a time; `renew` it with each new one."""
 
     def __init__(
         self, repair: Callable[[], Awaitable[None]], on_state: Callable[[str, OriginState], None]
@@ -129,14 +128,11 @@ class WaysBack:
                 self._making.pop(gate, None)
 
     async def _hold(self, gate: str) -> None:
-        channel = await self._channel()
         arguments = {X_QUEUE_TYPE: "quorum", **REFUSING}
-        try:
-            await channel.declare_queue(held_name(gate), arguments=arguments)
-        except PreconditionFailed:
-            pass  # it was declared without the argument, by a version that gave none; it serves as it is
-        else:
-            await channel.close()
+        # One that differs was declared without the argument, by a version that gave none; it serves as it is.
+        with suppress(PreconditionFailed):
+            async with await self._channel() as channel:
+                await channel.declare_queue(held_name(gate), arguments=arguments)
         self._held.add(gate)
 
     def holds(self, gate: str) -> bool:
@@ -184,17 +180,14 @@ class WaysBack:
 
     async def _bound(self, origin: str) -> Home | None:
         name = return_exchange_name(origin)
-        channel = await self._channel()
         try:
-            await channel.declare_exchange(name, "fanout")
-            await channel.bind_queue(origin, name)
+            async with await self._channel() as channel:
+                await channel.declare_exchange(name, "fanout")
+                await channel.bind_queue(origin, name)
         except NotFound:
             return None
         except (AccessRefused, PreconditionFailed):
             return Home(origin=origin, exchange="") if await self._there(origin) else None
-        finally:
-            with suppress(WireError):
-                await channel.close()
         return Home(origin=origin, exchange=name)
 
     async def _there(self, origin: str) -> bool:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from deadletter.amqp.address import Address
+from deadletter.amqp.channel import Channel, ignore
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.errors import (
@@ -114,6 +115,10 @@ class Link:
                     )
         return found
 
+    async def channel(self, purpose: str = "declare") -> Channel:
+        """A new channel on the connection for this purpose: `async with await link.channel() as channel:`."""
+        return await (await self.connection(purpose)).channel()
+
     async def close(self) -> None:
         """Say goodbye on all of them at once: one that hangs must not keep the others waiting."""
         await asyncio.gather(*(connection.close() for connection in self._open.values()))
@@ -125,10 +130,6 @@ class Link:
             connection.abort(error)
 
 
-def _ignore(_event: SessionEvent) -> None:
-    return
-
-
 async def supervise(
     addresses: Sequence[Address],
     work: Callable[[Link], Awaitable[_T]],
@@ -136,7 +137,7 @@ async def supervise(
     name: str = "deadletter",
     persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
     dice: Callable[[], float] = random.random,
-    on_event: Callable[[SessionEvent], None] = _ignore,
+    on_event: Callable[[SessionEvent], None] = ignore,
     dial: Dial = connect,
     been_there: bool = False,
 ) -> _T:

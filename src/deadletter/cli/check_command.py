@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from deadletter import config
@@ -17,7 +18,6 @@ from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.errors import UsageError
-from deadletter.move import courier
 from deadletter.operations.checking import CheckWish, QueueReport, Report, check
 
 
@@ -52,12 +52,7 @@ def run(
 
     async def work() -> Report:
         with MoveScreen(wish.names.source) as screen:
-
-            def on_event(queue: str, event: courier.MoveEvent) -> None:
-                screen.describe(queue)
-                screen.on_event(event)
-
-            return await check(addresses, wish, on_event=on_event)
+            return await check(addresses, wish, on_event=screen.on_event_at)
 
     report = event_loop.run(work())
     if as_json:
@@ -116,23 +111,5 @@ def _as_json(report: Report) -> dict[str, object]:
         "dry_run": report.dry_run,
         "broker": report.server_version,
         "seconds": round(report.seconds, 3),
-        "queues": [
-            {
-                "queue": q.queue,
-                "target": q.target,
-                "seen": q.seen,
-                "moved": q.moved,
-                "left": q.left,
-                "renewed": q.renewed,
-                "parked": dict(q.parked),
-                "endangered": dict(q.endangered),
-                "failed": q.failed,
-                "reasons": dict(q.reasons),
-                "maybe_twice": q.maybe_twice,
-                "seconds": round(q.seconds, 3),
-                "notes": list(q.notes),
-                "error": q.error,
-            }
-            for q in report.queues
-        ],
+        "queues": [asdict(queue) | {"seconds": round(queue.seconds, 3)} for queue in report.queues],
     }

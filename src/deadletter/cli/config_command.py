@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from deadletter import config
 from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import result
+from deadletter.cli.terminal.output import data, result
 from deadletter.config.secrets import shown
-from deadletter.config.settings import Effective, Settings
+from deadletter.config.settings import Effective
 from deadletter.errors import ConfigError
 
 
 def show(*, file: Path | None, options: Mapping[str, object], as_json: bool) -> Exit:
     settings = config.load(config=file, options=options)
-    result(_as_json(settings) if as_json else columns([_row(e) for e in settings.effective]))
+    if as_json:
+        file_name = None if settings.file is None else str(settings.file)
+        data({"file": file_name, "settings": list(map(asdict, settings.effective))}, default=str)
+    else:
+        result(columns([_row(e) for e in settings.effective]))
     return Exit.DONE
 
 
@@ -26,37 +31,17 @@ def _row(effective: Effective) -> tuple[str, str, str]:
     return effective.key, value, str(effective.source)
 
 
-def _as_json(settings: Settings) -> str:
-    return json.dumps(
-        {
-            "file": None if settings.file is None else str(settings.file),
-            "settings": [
-                {
-                    "key": e.key,
-                    "value": e.value,
-                    "source": {"kind": e.source.kind, "where": e.source.where},
-                }
-                for e in settings.effective
-            ],
-        },
-        default=str,
-    )
-
-
 def check(*, file: Path | None, options: Mapping[str, object], as_json: bool) -> Exit:
     try:
         settings = config.load(config=file, options=options)
     except ConfigError as error:
         if not as_json:
             raise
-        problems = [
-            {"key": p.key, "expected": p.expected, "got": p.got, "source": p.source} for p in error.problems
-        ]
-        result(json.dumps({"ok": False, "problems": problems}))
+        data({"ok": False, "problems": list(map(asdict, error.problems))})
         return Exit.USAGE
     name = str(settings.file) if settings.file else None
     if as_json:
-        result(json.dumps({"ok": True, "file": name, "problems": []}))
+        data({"ok": True, "file": name, "problems": []})
     else:
         result(f"{name}: no problems" if name else "no file; environment and defaults have no problems")
     return Exit.DONE

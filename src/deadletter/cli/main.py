@@ -16,7 +16,16 @@ from deadletter import __version__
 from deadletter.cli import config_options
 from deadletter.cli.policies import policy_options
 from deadletter.cli.terminal.exits import Exit, exit_for
-from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, LiftLimit, StoreOption, UrlOption
+from deadletter.cli.terminal.options import (
+    ApiOption,
+    ConfigFile,
+    Json,
+    LiftLimit,
+    Prefetch,
+    PrivateVersion,
+    StoreOption,
+    UrlOption,
+)
 from deadletter.cli.terminal.output import complain
 from deadletter.cli.topologies import topology_options
 from deadletter.errors import DeadletterError
@@ -74,9 +83,7 @@ def move(
             "deadletter-deaths.",
         ),
     ] = False,
-    prefetch: Annotated[
-        int, typer.Option(min=1, max=65535, metavar="N", help="How many letters to hold at once, at most.")
-    ] = 1000,
+    prefetch: Prefetch = 1000,
     lift_limit: LiftLimit = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be moved; touch nothing.")
@@ -144,9 +151,7 @@ def check(
     target_type: Annotated[
         str | None, typer.Option(metavar="quorum|classic", help="The type of targets that are created.")
     ] = None,
-    prefetch: Annotated[
-        int, typer.Option(min=1, max=65535, metavar="N", help="How many letters to hold at once, at most.")
-    ] = 1000,
+    prefetch: Prefetch = 1000,
     lift_limit: LiftLimit = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be moved; create and move nothing.")
@@ -334,10 +339,7 @@ def sweep(
 
 @app.command(short_help="Start a private RabbitMQ for trying things.")
 def broker(
-    version: Annotated[
-        str | None,
-        typer.Option(metavar="3.10|4.0|4.3", help="Which version, of those fetched with `make brokers`."),
-    ] = None,
+    version: PrivateVersion = None,
     as_json: Json = False,
 ) -> None:
     """Start a private RabbitMQ, for trying things; it is gone without a trace when you end it (Ctrl-C)."""
@@ -351,10 +353,7 @@ def demo(
     letters: Annotated[
         int, typer.Option(min=10, max=1_000_000, metavar="N", help="How many orders shall fail.")
     ] = 5000,
-    version: Annotated[
-        str | None,
-        typer.Option(metavar="3.10|4.0|4.3", help="Which version, of those fetched with `make brokers`."),
-    ] = None,
+    version: PrivateVersion = None,
 ) -> None:
     """Watch it work: a private broker, orders that fail, and dead letters moved back safely."""
     from deadletter.cli.demo import demo as command

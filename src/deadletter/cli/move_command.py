@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from deadletter.broker.session import Link, supervise
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.care import parked_lines
 from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import result
+from deadletter.cli.terminal.output import data, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count, parse_rate, parse_span
 from deadletter.core.text.durations import elapsed_text
@@ -64,7 +63,11 @@ async def _move(
     depth = await supervise(addresses, look)
     if wish.dry_run:
         would = depth if wish.limit is None else min(depth, wish.limit)
-        result(_dry_json(wish, would) if wish.as_json else _dry_text(wish, would))
+        if wish.as_json:
+            data({"source": wish.source, "target": wish.target, "dry_run": True, "would_move": would})
+        else:
+            words = f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched"
+            result(line(words))
         return Exit.DONE
     verdict = Send(
         routing_key=wish.target,
@@ -88,7 +91,10 @@ async def _move(
     if tally.renewed:
         words = renewed_words(tally.renewed, wish.source, asked.deliveries.limit)
         notes.append(f"{words}; {asked.advice}")
-    result(_as_json(wish, tally, notes) if wish.as_json else _as_text(wish, tally, notes))
+    if wish.as_json:
+        data(_as_json(wish, tally, notes))
+    else:
+        result(_as_text(wish, tally, notes))
     complete = tally.ended in (Ended.COMPLETE, Ended.EMPTY) and not tally.failed
     safe = not tally.sheltered and not tally.endangered
     return Exit.DONE if complete and safe else Exit.LEFT
@@ -96,14 +102,6 @@ async def _move(
 
 async def _depth(link: Link, queue: str) -> int:
     return (await counts_of_existing(await link.connection("consume"), queue)).ready
-
-
-def _dry_text(wish: MoveWish, would: int) -> str:
-    return line(f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched")
-
-
-def _dry_json(wish: MoveWish, would: int) -> str:
-    return json.dumps({"source": wish.source, "target": wish.target, "dry_run": True, "would_move": would})
 
 
 def _as_text(wish: MoveWish, tally: MoveTally, notes: Sequence[str]) -> str:
@@ -129,23 +127,21 @@ def _as_text(wish: MoveWish, tally: MoveTally, notes: Sequence[str]) -> str:
     return lines(said)
 
 
-def _as_json(wish: MoveWish, tally: MoveTally, notes: Sequence[str]) -> str:
-    return json.dumps(
-        {
-            "run": tally.run,
-            "source": wish.source,
-            "target": wish.target,
-            "moved": tally.moved,
-            "failed": tally.failed,
-            "renewed": tally.renewed,
-            "parked": dict(tally.sheltered),
-            "endangered": dict(tally.endangered),
-            "reasons": dict(tally.reasons),
-            "examples": [{"id": failure.id, "why": failure.why} for failure in tally.examples],
-            "maybe_twice": tally.maybe_twice,
-            "reconnects": tally.reconnects,
-            "seconds": round(tally.seconds, 3),
-            "ended": tally.ended.name.lower(),
-            "notes": list(notes),
-        }
-    )
+def _as_json(wish: MoveWish, tally: MoveTally, notes: Sequence[str]) -> dict[str, object]:
+    return {
+        "run": tally.run,
+        "source": wish.source,
+        "target": wish.target,
+        "moved": tally.moved,
+        "failed": tally.failed,
+        "renewed": tally.renewed,
+        "parked": dict(tally.sheltered),
+        "endangered": dict(tally.endangered),
+        "reasons": dict(tally.reasons),
+        "examples": [{"id": failure.id, "why": failure.why} for failure in tally.examples],
+        "maybe_twice": tally.maybe_twice,
+        "reconnects": tally.reconnects,
+        "seconds": round(tally.seconds, 3),
+        "ended": tally.ended.name.lower(),
+        "notes": list(notes),
+    }

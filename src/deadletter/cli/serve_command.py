@@ -37,7 +37,6 @@ from deadletter.service.telling.service_events import Hub
 from deadletter.service.telling.service_health import ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
 from deadletter.service.telling.systemd import Notifier
-from deadletter.store import default_url
 
 TICK_S: Final = 1.0
 LAST_WORDS_S: Final = 3.0
@@ -63,13 +62,6 @@ def run(*, file: Path | None, options: Mapping[str, object], watch: Sequence[str
     return event_loop.run(_serve(load))
 
 
-def store_url(settings: Settings) -> str | None:
-    """The store that was named; else a file of our own; None when there shall be none."""
-    if settings.store.off:
-        return None
-    return settings.store.url or default_url(os.environ, Path.home())
-
-
 async def _serve(load: Callable[[], Settings]) -> Exit:
     settings = load()
     told = settings.serve
@@ -86,7 +78,7 @@ async def _serve(load: Callable[[], Settings]) -> Exit:
     service = Service(
         load,
         hub.emit,
-        store_url=store_url,
+        store_url=lambda settings: settings.store.in_force(os.environ, Path.home()),
         name=f"dlq serve {instance}",
         each=log.wants_decisions or tracer is not None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.output import data, result
 from deadletter.cli.terminal.units import count
+from deadletter.config.urls import is_loopback
 from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line
 from deadletter.errors import DeadletterError, Unreachable, UsageError
@@ -55,7 +55,7 @@ def _ask(url: str, wish: Mapping[str, object], token: str | None) -> httpx.Respo
     try:
         with httpx.Client(
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
-            trust_env=not _at_home(urlsplit(url).hostname or ""),
+            trust_env=not is_loopback(urlsplit(url).hostname or ""),
             follow_redirects=False,
         ) as client:
             return client.post(url, json=wish, headers=headers)
@@ -66,13 +66,6 @@ def _ask(url: str, wish: Mapping[str, object], token: str | None) -> httpx.Respo
             f"{url.removesuffix('/api/sweeps')} did not answer to the end "
             f"({str(error) or type(error).__name__}); what it has begun goes on, asking again does no harm"
         ) from error
-
-
-def _at_home(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _sweeps(answer: httpx.Response, at: str) -> list[dict[str, Any]]:

@@ -1,4 +1,8 @@
-"""From valid tables to the values the code works with."""
+"""From valid tables to the values the code works with.
+
+A table whose keys are the value's own is taken as it is (`dict(table)` has its fields by name): a new key is
+then written in its table and in its value, and nowhere between. No settings load when they differ.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from deadletter.config.tables import file as file_table
 from deadletter.config.tables import policies as policy_tables
 from deadletter.config.tables import serve as serve_tables
 from deadletter.config.validate import ValidParts
-from deadletter.core.deciding.backoff import MAX_DELAY_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed, Linear
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.guards.breaker import BreakerTerms
@@ -31,30 +35,14 @@ LEVELS_MS: Final = (10_000, 15_000, 20_000)
 def backoff(
     table: policy_tables.FixedBackoff | policy_tables.LinearBackoff | policy_tables.ExponentialBackoff,
 ) -> Backoff:
+    values = {key: value for key, value in table if key != "kind" and value is not None}
     match table:
         case policy_tables.FixedBackoff():
-            return Fixed(
-                delays_ms=tuple(table.delays_ms),
-                jitter=table.jitter,
-                floor_ms=table.floor_ms,
-                cap_ms=MAX_DELAY_MS if table.cap_ms is None else table.cap_ms,
-            )
+            return Fixed(**values | {"delays_ms": tuple(table.delays_ms)})
         case policy_tables.LinearBackoff():
-            return Linear(
-                step_ms=table.step_ms,
-                first_ms=table.first_ms,
-                jitter=table.jitter,
-                floor_ms=table.floor_ms,
-                cap_ms=table.cap_ms,
-            )
+            return Linear(**values)
         case policy_tables.ExponentialBackoff():
-            return Exponential(
-                first_ms=table.first_ms,
-                factor=table.factor,
-                jitter=table.jitter,
-                floor_ms=table.floor_ms,
-                cap_ms=table.cap_ms,
-            )
+            return Exponential(**values)
         case _:
             assert_never(table)
 
@@ -125,7 +113,7 @@ def store(table: file_table.StoreTable) -> StoreSettings:
 
 
 def delays_ms(table: serve_tables.WatchTable) -> tuple[int, ...]:
-    """Of its numbered levels; none with another layout."""
+    """The delays of a watch's numbered levels; none with another layout."""
     if table.way != "levels":
         return ()
     return LEVELS_MS if table.delays_ms is None else tuple(table.delays_ms)
@@ -152,39 +140,11 @@ def watch(table: serve_tables.WatchTable, vhost: str) -> Watch:
 
 
 def guards(table: serve_tables.Guards) -> GuardSettings:
-    return GuardSettings(
-        require_consumers=table.require_consumers,
-        max_depth=table.max_depth,
-        budget_per_minute=table.budget_per_minute,
-        budget_share=table.budget_share,
-        budget_floor_per_minute=table.budget_floor_per_minute,
-        breaker=BreakerTerms(
-            enabled=table.breaker.enabled,
-            letters=table.breaker.letters,
-            share=table.breaker.share,
-            window_ms=table.breaker.window_ms,
-            pause_ms=table.breaker.pause_ms,
-            pause_max_ms=table.breaker.pause_max_ms,
-            probe_ms=table.breaker.probe_ms,
-        ),
-        copies=table.copies,
-    )
+    return GuardSettings(**dict(table) | {"breaker": BreakerTerms(**dict(table.breaker))})
 
 
 def serve(table: serve_tables.Serve) -> ServeSettings:
-    return ServeSettings(
-        listen=table.listen,
-        name=table.name,
-        log_format=table.log_format,
-        log_level=table.log_level,
-        grace_ms=table.grace_ms,
-        prefetch=table.prefetch,
-        heartbeat_ms=table.heartbeat_ms,
-        survey_ms=table.survey_ms,
-        tidy_ms=table.tidy_ms,
-        tidy_after_ms=table.tidy_after_ms,
-        adjust_dlqs=table.adjust_dlqs,
-    )
+    return ServeSettings(**dict(table))
 
 
 def alerts(table: serve_tables.AlertsTable) -> AlertSettings:
@@ -201,11 +161,4 @@ def alerts(table: serve_tables.AlertsTable) -> AlertSettings:
 
 
 def check(table: file_table.CheckTable) -> CheckSettings:
-    return CheckSettings(
-        dlq=table.dlq,
-        target=table.target,
-        max_retries=table.max_retries,
-        count_by=table.count_by,
-        target_type=table.target_type,
-        create=table.create,
-    )
+    return CheckSettings(**dict(table))

@@ -5,7 +5,7 @@ No pydantic in here: whoever gets these needs to know nothing of files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ from deadletter.core.deciding.backoff import Backoff
 from deadletter.core.deciding.deaths import CountBy, OriginBy
 from deadletter.core.deciding.policy import Policies
 from deadletter.core.guards.breaker import BreakerTerms
+from deadletter.store import default_url
 
 Kind = Literal["option", "environment", "file", "default"]
 
@@ -63,6 +64,10 @@ class StoreSettings:
 
     url: str | None = field(repr=False)
     off: bool = False
+
+    def in_force(self, environ: Mapping[str, str], home: Path) -> str | None:
+        """The URL of the store that was named; else of a file of our own; None when there shall be none."""
+        return None if self.off else self.url or default_url(environ, home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

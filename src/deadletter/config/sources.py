@@ -64,7 +64,7 @@ class Gathered:
     problems: list[Problem] = field(default_factory=list)
 
     def source(self, trail: Trail) -> Source:
-        """Of a value, or of the nearest thing around it that was said."""
+        """The source of a value, or of the nearest thing around it that was said."""
         for length in range(len(trail), 0, -1):
             around = trail[:length]
             if around in self.sources:

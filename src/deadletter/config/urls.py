@@ -6,6 +6,7 @@ an error about the original may quote the very part that must not be shown.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
@@ -16,7 +17,7 @@ from deadletter.errors import UsageError
 
 _AMQP: Final = "an AMQP URL such as amqp://user:password@host:5672/vhost"
 NO_STORE: Final = "none"
-"""In the place of a store's URL: there shall be none."""
+"""What stands in the place of a store's URL where there shall be no store."""
 _STORES: Final = ("sqlite", "postgresql")
 
 
@@ -41,10 +42,7 @@ def management_api(given: str | None, address: Address) -> str:
     """The URL of the management API, up to /api and with a user. Raises ValueError with what was expected."""
     login = f"{quote(address.user, safe='')}:{quote(address.password, safe='')}"
     if given is None:
-        # whoever speaks TLS to the broker does not want the password in the clear to its management API
-        scheme, port = ("https", 15671) if address.tls else ("http", 15672)
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        return f"{scheme}://{login}@{host}:{port}/api"
+        return address.api.replace("://", f"://{login}@", 1)
     parts = SplitResult("", "", "", "", "")
     try:
         parts = urlsplit(given)
@@ -66,3 +64,11 @@ def check_store(url: str) -> None:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme.partition("+")[0] not in _STORES or not rest.strip("/"):
         raise ValueError("sqlite:///path/to/file.db or postgresql://user:password@host/database, or none")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this host, a name or an address, is reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -7,7 +7,7 @@ whoever asked. Times are read by `core.text.durations`.
 from __future__ import annotations
 
 import re
-from typing import Final, assert_never
+from typing import Final
 
 from deadletter.core.deciding.deaths import (
     REASONS,
@@ -46,25 +46,6 @@ def count_by(value: object) -> CountBy:
             return NamedHeader(header=header)
         case _:
             raise ValueError("own, first, sum, reason:REASON, queue:NAME or header:NAME")
-
-
-def count_by_text(by: CountBy) -> str:
-    """As it is written in a file: what `count_by` reads."""
-    match by:
-        case OwnAttempt():
-            return "own"
-        case FirstEntry():
-            return "first"
-        case SumOfAll():
-            return "sum"
-        case ByReason(reason=reason):
-            return f"reason:{reason}"
-        case ByQueue(queue=queue):
-            return f"queue:{queue}"
-        case NamedHeader(header=header):
-            return f"header:{header}"
-        case _:
-            assert_never(by)
 
 
 def listen(value: object) -> str | None:

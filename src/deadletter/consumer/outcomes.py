@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from deadletter.consumer.backoffs import Delays, compiled, milliseconds
-from deadletter.core.deciding.backoff import Backoff, Schedule
+from deadletter.core.deciding.backoff import Schedule
 from deadletter.errors import UsageError
 
 
@@ -126,19 +126,3 @@ class Rules:
     def schedules(self) -> Sequence[Schedule]:
         """All of them, the queue's own first."""
         return [self.schedule, *(one for one in self._by_error.values() if isinstance(one, Schedule))]
-
-
-__all__ = [
-    "Backoff",
-    "BatchFailed",
-    "Discard",
-    "HandlerCancelled",
-    "HandlerTimeout",
-    "Park",
-    "RetryLater",
-    "Rules",
-    "Undecodable",
-    "discard",
-    "park",
-    "retry",
-]

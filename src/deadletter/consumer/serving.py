@@ -16,8 +16,7 @@ from typing import Any, Final, TypeAlias
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
 from deadletter.broker.queue_counts import counts_of
-from deadletter.broker.session import Link, Persistence, Waiting, supervise
-from deadletter.broker.session import SessionEvent as SessionEvent
+from deadletter.broker.session import Link, Persistence, SessionEvent, Waiting, supervise
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.handler_end import told

@@ -16,7 +16,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final
 
 from deadletter.errors import DeadletterError
@@ -48,9 +48,7 @@ class Signals:
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._on_signal)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deadletter.config.urls import is_loopback
 from deadletter.desk.problems import problem
 
 BODY_BYTES: Final = 65_536
@@ -48,12 +48,7 @@ class Access:
     @property
     def at_home(self) -> bool:
         """Whether only this machine can reach us."""
-        if self.host.lower() == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 class GuardedApp:
@@ -135,14 +130,14 @@ def _from_another_site(headers: Headers) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """Without port and brackets."""
+    """The name in a Host header, without port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().removesuffix(".")
 
 
 async def _body(headers: Headers, receive: Receive) -> bytes | Response:
-    """All of it, or why not."""
+    """The whole body of a request, or the refusal."""
     too_large = problem(413, f"expected a body of at most {BODY_BYTES:,} bytes")
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > BODY_BYTES:

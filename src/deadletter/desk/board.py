@@ -23,31 +23,11 @@ from deadletter.desk.view import (
     TroubleStatus,
     WatchStatus,
 )
+from deadletter.service.telling import service_events as events
 from deadletter.service.telling.log_lines import shown, without_channel
-from deadletter.service.telling.service_events import (
-    BudgetSeen,
-    Confirmed,
-    Decided,
-    FindingGone,
-    FindingNamed,
-    GateChanged,
-    GrowthFound,
-    HousekeepingDone,
-    Late,
-    LeaseChanged,
-    LifeChanged,
-    PoliciesChanged,
-    QueueGone,
-    QueueSeen,
-    Recovered,
-    ServiceEvent,
-    Stage,
-    SweepEnded,
-    Trouble,
-)
 
 KEPT: Final = 10_000
-"""Of each kind so many are kept; queues are the most numerous."""
+"""The most facts of one kind that are kept; queues are the most numerous."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -72,28 +52,28 @@ class Board:
         self._now = now
         self._next_sweep_at = next_sweep_at
         self._started_at = now()
-        self._stage = Stage.STARTING
-        self._queues: dict[str, QueueSeen] = {}
-        self._swept: dict[str, tuple[datetime, SweepEnded]] = {}
+        self._stage = events.Stage.STARTING
+        self._queues: dict[str, events.QueueSeen] = {}
+        self._swept: dict[str, tuple[datetime, events.SweepEnded]] = {}
         self._gates: dict[str, GateStatus] = {}
         self._leases: dict[str, bool] = {}
-        self._budgets: dict[str, BudgetSeen] = {}
+        self._budgets: dict[str, events.BudgetSeen] = {}
         self._policies = PolicyStatus(count=0, where="", problems=())
         self._findings: dict[tuple[str, str], FindingStatus] = {}
         self._troubles: dict[str, TroubleStatus] = {}
 
-    def __call__(self, event: ServiceEvent) -> None:
+    def __call__(self, event: events.ServiceEvent) -> None:
         match event:
-            case Confirmed() | Late() | Decided():
+            case events.Confirmed() | events.Late() | events.Decided():
                 pass  # letters are counted by the metrics
-            case QueueSeen(queue=queue):
+            case events.QueueSeen(queue=queue):
                 _keep(self._queues, queue, event)
-            case QueueGone(queue=queue):
+            case events.QueueGone(queue=queue):
                 self._queues.pop(queue, None)
                 self._swept.pop(queue, None)
-            case GateChanged(gate=gate, state=GateState.OPEN):
+            case events.GateChanged(gate=gate, state=GateState.OPEN):
                 self._gates.pop(gate, None)
-            case GateChanged(gate=gate, origin=origin, guard=guard, state=state, why=why):
+            case events.GateChanged(gate=gate, origin=origin, guard=guard, state=state, why=why):
                 told = GateStatus(
                     gate=gate,
                     origin=origin,
@@ -105,30 +85,30 @@ class Board:
                     held_in=held_name(gate),
                 )
                 _keep(self._gates, gate, told)
-            case BudgetSeen(policy=policy):
+            case events.BudgetSeen(policy=policy):
                 _keep(self._budgets, policy, event)
-            case LeaseChanged(name=name, held=held):
+            case events.LeaseChanged(name=name, held=held):
                 _keep(self._leases, name, held)
-            case HousekeepingDone():
+            case events.HousekeepingDone():
                 pass  # a number: it is a metric
-            case SweepEnded(dlq=dlq):
+            case events.SweepEnded(dlq=dlq):
                 _keep(self._swept, dlq, (self._now(), event))
-            case GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):
+            case events.GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):
                 why = f"{copies} letters of one id ({letter}): {why}"
                 self._find(FindingStatus(rule="growth", subject=origin, why=why))
-            case FindingNamed(rule=rule, subject=subject, why=why):
+            case events.FindingNamed(rule=rule, subject=subject, why=why):
                 self._find(FindingStatus(rule=rule, subject=subject, why=why))
-            case FindingGone(rule=rule, subject=subject):
+            case events.FindingGone(rule=rule, subject=subject):
                 self._findings.pop((rule, subject), None)
-            case Trouble(what=what, why=why):
+            case events.Trouble(what=what, why=why):
                 what, why = shown(what, why)
                 since = self._troubles[what].since if what in self._troubles else self._now()
                 _keep(self._troubles, what, TroubleStatus(what=what, why=why, since=since))
-            case Recovered(what=what):
+            case events.Recovered(what=what):
                 self._troubles.pop(without_channel(what), None)
-            case PoliciesChanged(count=count, where=where, problems=problems):
+            case events.PoliciesChanged(count=count, where=where, problems=problems):
                 self._policies = PolicyStatus(count=count, where=where, problems=problems)
-            case LifeChanged(stage=stage):
+            case events.LifeChanged(stage=stage):
                 self._stage = stage
             case _:
                 assert_never(event)
@@ -179,7 +159,7 @@ class Board:
             queues=tuple(seen),
         )
 
-    def _queue(self, seen: QueueSeen) -> QueueStatus:
+    def _queue(self, seen: events.QueueSeen) -> QueueStatus:
         watched = (watch.mode.value for watch in self.watches if seen.watched and glob(watch.dlq, seen.queue))
         at, swept = self._swept.get(seen.queue, (None, None))
         return QueueStatus(
@@ -196,7 +176,7 @@ class Board:
         )
 
 
-def _in_words(swept: SweepEnded) -> str:
+def _in_words(swept: events.SweepEnded) -> str:
     said = f"{swept.moved:,} of {swept.seen:,} moved in {swept.seconds:.1f} s ({swept.why})"
     parts = [said, *([f"{swept.failed:,} failed"] if swept.failed else []), *(one.why for one in swept.kept)]
     return ", ".join(parts)

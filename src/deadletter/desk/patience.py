@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 REQUEST_S: Final = 10.0
 """What a request may take to come, from the connection or the answer before it to its last byte."""
 WAITING_MAX: Final = 100
-"""So many connections may be there without a whole request."""
+"""The most connections that may be there without a whole request."""
 
 
 class PatientProtocol(H11Protocol):

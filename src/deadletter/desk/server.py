@@ -20,7 +20,7 @@ from deadletter.desk.patience import PatientProtocol
 from deadletter.errors import UsageError
 
 END_S: Final = 2
-"""So long requests may still take when the server is ended."""
+"""How long requests may still take when the server is ended."""
 _CONNECTIONS: Final = 200
 _BACKLOG: Final = 128
 _HEAD_BYTES: Final = 32_768

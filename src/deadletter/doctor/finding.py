@@ -25,11 +25,12 @@ class Severity(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    rule: str
-    """The id of the rule: lower case words with dashes, `missing-dlx`. Part of the public interface."""
+class Evidence:
+    """One place where a rule is broken, as the rule's own function tells it."""
+
     severity: Severity
-    harm: Harm
+    harm: Harm | None = None
+    """None: the rule's own."""
     subject: str
     """The queue or exchange it is about; what a person would look for in a list."""
     path: tuple[str, ...]
@@ -38,3 +39,12 @@ class Finding:
     """Why it hurts, in one or two sentences about this very place."""
     fix: str
     """What to do: a command or a policy that can be copied, with the names filled in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Evidence):
+    """What was found, with the rule that it breaks."""
+
+    rule: str
+    """The id of the rule: lower case words with dashes, `missing-dlx`. Part of the public interface."""
+    harm: Harm

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from deadletter.core.guards.switch import Position, Switch
@@ -70,15 +69,13 @@ class Switched:
     failures: int
 
 
-def _ignore(_switched: Switched) -> None:
-    return
-
-
 class JqProcess:
     """One worker, started when first needed, replaced when it ends. One batch at a time."""
 
     def __init__(
-        self, limits: JqLimits = DEFAULT_LIMITS, on_switch: Callable[[Switched], None] = _ignore
+        self,
+        limits: JqLimits = DEFAULT_LIMITS,
+        on_switch: Callable[[Switched], None] = lambda _switched: None,
     ) -> None:
         self._limits = limits
         self._on_switch = on_switch
@@ -91,9 +88,7 @@ class JqProcess:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

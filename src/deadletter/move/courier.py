@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from deadletter.amqp.address import Address
+from deadletter.amqp.channel import ignore
 from deadletter.broker import session
 from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Connected, Link, Persistence, Waiting
@@ -125,10 +126,6 @@ class MoveTally:
     ended: Ended = Ended.COMPLETE
 
 
-def _ignore(_event: MoveEvent) -> None:
-    return
-
-
 class Courier:
     """One move from one source. `run` it once; `stop` ends it early and cleanly."""
 
@@ -142,7 +139,7 @@ class Courier:
         terms: Terms = Terms(),  # noqa: B008 -- frozen
         persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
         limits: LimitSource = by_default,
-        on_event: Callable[[MoveEvent], None] = _ignore,
+        on_event: Callable[[MoveEvent], None] = ignore,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         dice: Callable[[], float] = random.random,
     ) -> None:
@@ -370,7 +367,7 @@ async def move(
     bounds: Bounds = Bounds(),  # noqa: B008 -- frozen
     terms: Terms = Terms(),  # noqa: B008 -- frozen
     persistence: Persistence = Persistence(),  # noqa: B008 -- frozen
-    on_event: Callable[[MoveEvent], None] = _ignore,
+    on_event: Callable[[MoveEvent], None] = ignore,
 ) -> MoveTally:
     """Take letters from `source`, send each where `decide` says, and tell what became of them."""
     courier = Courier(

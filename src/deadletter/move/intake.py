@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from deadletter.amqp.channel import Channel, Delivery
+from deadletter.amqp.channel import Channel, Delivery, ignore
 from deadletter.amqp.connection import Connection
 from deadletter.broker.queue_counts import counts_on
 from deadletter.core.letter.look_cost import Deliveries
@@ -254,7 +254,7 @@ class Intake:
 
     def return_all(self) -> None:
         """Give back what is not acked, in one word, which costs less than hanging up."""
-        self.channel.on_closed = _ignore
+        self.channel.on_closed = ignore
         if self.channel.error is None and self.receipts.unacked:
             self.channel.nack(0, multiple=True, requeue=True)
             if self.shape.together:
@@ -262,7 +262,7 @@ class Intake:
 
     async def close(self) -> None:
         """Nothing is unacked any more, or the channel is lost anyway."""
-        self.channel.on_closed = _ignore
+        self.channel.on_closed = ignore
         await self.channel.close()
 
 
@@ -281,7 +281,3 @@ async def see_back(connection: Connection, source: str, held: int) -> None:
     except NotFound:
         return  # the queue was deleted meanwhile: there is nothing to wait for
     await channel.close()
-
-
-def _ignore(_error: WireError) -> None:
-    return

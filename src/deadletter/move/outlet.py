@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from deadletter.amqp.channel import Channel, Delivery, ReturnedMessage
+from deadletter.amqp.channel import Channel, Delivery, ReturnedMessage, ignore
 from deadletter.amqp.connection import Connection
 from deadletter.core.letter.envelope import EnvelopeRoute, ExchangeKey, letter_id, move_number
 from deadletter.core.letter.key_bytes import as_bytes
@@ -226,10 +226,10 @@ class Outlet:
         ]
 
     async def close(self) -> None:
-        self._channel.on_closed = _ignore
+        self._channel.on_closed = ignore
         if self._connection.congested and self._channel.error is None:
             # Nobody reads there: an answer would come when the alarm is over, and then nobody wants it.
-            self._channel.on_confirm, self._channel.on_return = _ignore_confirm, _ignore
+            self._channel.on_confirm, self._channel.on_return = ignore, ignore
             self._channel.abandon()
         else:
             await self._channel.close()
@@ -241,11 +241,3 @@ def id_of(message: RawMessage, source: str) -> str:
         return letter_id(message, source=source)
     except MessageError:
         return "unreadable"
-
-
-def _ignore(_what: object) -> None:
-    return
-
-
-def _ignore_confirm(_number: int, _multiple: bool, _ok: bool) -> None:
-    return

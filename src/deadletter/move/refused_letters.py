@@ -23,7 +23,7 @@ class _Refusal(NamedTuple):
 
 
 class RefusedLetters:
-    """Of one courier."""
+    """The letters that were refused to one courier."""
 
     __slots__ = ("_known", "fresh")
 

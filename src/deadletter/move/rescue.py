@@ -33,7 +33,7 @@ _SHELTER: Final = "shelter"
 
 
 class Rescue:
-    """Of one passage."""
+    """The rescue of letters that must not be given back, for one passage."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class Applied:
     left: tuple[Drift, ...]
     """What still differs."""
     live: Topology
-    """As it is now."""
+    """The vhost as it is now."""
 
     @property
     def complete(self) -> bool:

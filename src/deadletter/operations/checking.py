@@ -56,7 +56,7 @@ class QueueReport:
     target: str
     seen: int = 0
     moved: int = 0
-    """With a dry run: how many would have been moved."""
+    """Letters that were moved; with a dry run, that would have been."""
     left: int = 0
     renewed: int = 0
     parked: Mapping[str, int] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class QueueReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All of them."""
+    """What became of all queues that were checked."""
 
     queues: tuple[QueueReport, ...]
     seconds: float

@@ -38,7 +38,7 @@ class Examined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All of them; `source` is the broker's name or the file."""
+    """Every vhost that was examined; `source` is the broker's name or the file."""
 
     source: str
     file: Path | None

@@ -55,7 +55,7 @@ class Taking:
 
     @property
     def limits(self) -> LimitSource:
-        """For the courier."""
+        """Where the courier learns how the queue counts deliveries."""
 
         async def told(_link: Link, _queue: str) -> Deliveries:
             return self.deliveries

@@ -33,7 +33,7 @@ _STABLE_S: Final = 2.0
 
 
 class PolicySource:
-    """`on_change` hears the new policies, in the task that runs `run` or calls `replace_file`."""
+    """`on_change` hears the new policies, in the task that runs `run`."""
 
     def __init__(
         self,
@@ -70,11 +70,6 @@ class PolicySource:
     def problems(self) -> tuple[str, ...]:
         """Rows of the table that are ignored, and why."""
         return self._in_force.warnings
-
-    def replace_file(self, policies: Policies, backoff: Backoff) -> None:
-        """Another configuration is in force; the table still stands before it."""
-        self._file, self._backoff = policies, backoff
-        self._announce(in_force(self._rows or (), file=policies, backoff=backoff), "file")
 
     async def run(self) -> None:
         """Follow the store for ever. Ends only by being cancelled."""

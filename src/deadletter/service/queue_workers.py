@@ -95,8 +95,6 @@ class QueueWorkers:
         self._crew: TaskSet | None = None
         self._version = ""
         self._named: set[str] = set()
-        self._held_at: dict[str, float] = {}
-        """When somebody was last set to let letters of a held queue through."""
 
     def renew(self, link: Link, crew: TaskSet, version: str) -> None:
         """Another connection; `crew` runs the tasks on it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from deadletter.amqp.address import Address
@@ -44,9 +43,7 @@ class Plug:
         self._server = await asyncio.start_server(self._on_client, "127.0.0.1", 0)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         assert self._server is not None
         self._server.close()
         self._abort()

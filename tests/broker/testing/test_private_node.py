@@ -246,7 +246,6 @@ def test_a_given_broker_is_used_as_it_is(broker: PrivateBroker, monkeypatch: pyt
     monkeypatch.setenv("DLQ_URL", f"{broker.url}/some")
     monkeypatch.setenv("DLQ_API", broker.api)
     with private_broker() as given:
-        assert given.is_given
         assert given.url == f"{broker.url}/some"
         assert (given.api, given.version, given.node) == (broker.api, broker.version, None)
         for verb in (given.restart, given.kill, given.rabbitmqctl):

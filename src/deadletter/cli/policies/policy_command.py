@@ -5,7 +5,6 @@ What the store has to say about them is in `policy_store`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from deadletter.cli.policies.policy_store import StoreLook
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import result
+from deadletter.cli.terminal.output import data, result
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.deciding.deaths import OriginBy
@@ -49,7 +48,10 @@ def list_policies(*, file: Path | None, store: str | None, as_json: bool) -> Exi
     """In the order in force: the store's table, the file, the default."""
     settings = config.load(config=file, options={"store.url": store})
     look = policy_store.look(settings)
-    result(_list_json(settings, look) if as_json else _list_text(settings, look))
+    if as_json:
+        data(_list_json(settings, look))
+    else:
+        result(_list_text(settings, look))
     return policy_store.told(look.trouble)
 
 
@@ -75,7 +77,7 @@ def _policy_text(policy: Policy) -> str:
     return f"{shown(policy.name)}: {match_text(policy.match)}\n    {policy.text()}"
 
 
-def _list_json(settings: Settings, look: StoreLook) -> str:
+def _list_json(settings: Settings, look: StoreLook) -> dict[str, object]:
     policies = look.in_force.policies
     found = [
         {
@@ -86,16 +88,14 @@ def _list_json(settings: Settings, look: StoreLook) -> str:
         }
         for p in policies
     ]
-    return json.dumps(
-        {
-            "policies": found,
-            "levels_ms": sorted(policies.levels_ms),
-            "file": settings.file and str(settings.file),
-            "store": look.store,
-            "store_error": look.trouble and str(look.trouble),
-            "ignored": look.in_force.warnings,
-        }
-    )
+    return {
+        "policies": found,
+        "levels_ms": sorted(policies.levels_ms),
+        "file": settings.file and str(settings.file),
+        "store": look.store,
+        "store_error": look.trouble and str(look.trouble),
+        "ignored": look.in_force.warnings,
+    }
 
 
 def _file(settings: Settings) -> str:
@@ -186,7 +186,10 @@ def explain_sample(
     )
     attempt = told.steps[0].decision
     before = attempt.attempt - 1 if isinstance(attempt, Retry) else attempt.attempt
-    result(_as_json(letter, before, told) if as_json else _as_text(letter, before, told))
+    if as_json:
+        data(_as_json(letter, before, told))
+    else:
+        result(_as_text(letter, before, told))
     return Exit.DONE
 
 
@@ -297,29 +300,27 @@ def _verb(decision: Decision) -> str:
     return type(decision).__name__.lower()
 
 
-def _as_json(letter: LetterView, before: int, told: Explanation) -> str:
+def _as_json(letter: LetterView, before: int, told: Explanation) -> dict[str, object]:
     origin, failure = letter.origin, letter.failure
-    return json.dumps(
-        {
-            "letter": {
-                "provenance": type(letter.provenance).__name__.lower(),
-                "origin": origin
-                and {
-                    "queue": shown(origin.queue, 255),
-                    "exchange": origin.exchange and shown(origin.exchange, 255),
-                    "routing_keys": [shown(key, 255) for key in origin.routing_keys],
-                },
-                "reason": letter.reason,
-                "attempt": before,
-                "error_type": failure and failure.error_type,
-                "framework": failure and failure.framework,
+    return {
+        "letter": {
+            "provenance": type(letter.provenance).__name__.lower(),
+            "origin": origin
+            and {
+                "queue": shown(origin.queue, 255),
+                "exchange": origin.exchange and shown(origin.exchange, 255),
+                "routing_keys": [shown(key, 255) for key in origin.routing_keys],
             },
-            "considered": [{"policy": c.policy, "refusal": c.refusal} for c in told.considered],
-            "schedule": told.schedule,
-            "steps": [_step_json(step) for step in told.steps],
-            "left_out": told.left_out,
-        }
-    )
+            "reason": letter.reason,
+            "attempt": before,
+            "error_type": failure and failure.error_type,
+            "framework": failure and failure.framework,
+        },
+        "considered": [{"policy": c.policy, "refusal": c.refusal} for c in told.considered],
+        "schedule": told.schedule,
+        "steps": [_step_json(step) for step in told.steps],
+        "left_out": told.left_out,
+    }
 
 
 def _step_json(step: ExplainedStep) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,13 +11,12 @@ from typing import TypeVar
 from deadletter import config
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import complain, result
+from deadletter.cli.terminal.output import complain, data, result
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Settings
 from deadletter.core.deciding.event_config import TABLE, InForce, Row, check_new, in_force, policies_from
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import StoreError, TableMissing, UsageError
-from deadletter.store import default_url
 from deadletter.store.store_address import SqliteAddress, parse
 
 _T = TypeVar("_T")
@@ -35,7 +33,7 @@ class StoreLook:
 
 def look(settings: Settings) -> StoreLook:
     """The table's rows and the file's policies together. A store that is not there yet is not created."""
-    url = _url(settings)
+    url = settings.store.in_force(os.environ, Path.home())
     file = settings.policies
     if url is None:
         return StoreLook(in_force=InForce(policies=file))
@@ -68,7 +66,7 @@ def set_retries(
         return told(error)
     where = str(parse(url))
     if as_json:
-        result(json.dumps({"routing_key": routing_key, "max_retries": max_retries, "store": where}))
+        data({"routing_key": routing_key, "max_retries": max_retries, "store": where})
     else:
         row = Row(id=1, name=routing_key, max_retries=max_retries)
         (policy,), _ = policies_from([row], backoff=settings.policies.default.backoff)
@@ -92,7 +90,7 @@ def remove(*, routing_key: str, file: Path | None, store: str | None, as_json: b
     except StoreError as error:
         return told(error)
     if as_json:
-        result(json.dumps({"routing_key": routing_key, "removed": removed, "store": str(address)}))
+        data({"routing_key": routing_key, "removed": removed, "store": str(address)})
     elif removed:
         result(f"removed {count(removed, 'row')} for {shown(routing_key)} from {TABLE} in {address}")
     else:
@@ -129,14 +127,8 @@ def _unless_absent(url: str, ask: Callable[[], _T], otherwise: _T) -> _T:
         return otherwise
 
 
-def _url(settings: Settings) -> str | None:
-    if settings.store.off:
-        return None
-    return settings.store.url or default_url(os.environ, Path.home())
-
-
 def _url_to_write(settings: Settings) -> str:
-    url = _url(settings)
+    url = settings.store.in_force(os.environ, Path.home())
     if url is None:
         raise UsageError(
             "expected a store to write to, got store.url = none; name one with --store, for instance "

@@ -41,4 +41,11 @@ LiftLimit = Annotated[
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="URL of the store (environment: DLQ_STORE).")
 ]
+Prefetch = Annotated[
+    int, typer.Option(min=1, max=65535, metavar="N", help="How many letters to hold at once, at most.")
+]
+PrivateVersion = Annotated[
+    str | None,
+    typer.Option(metavar="3.10|4.0|4.3", help="Which version, of those fetched with `make brokers`."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -5,7 +5,6 @@ On a terminal there is a progress bar; elsewhere (a pipe, cron, CI) only what is
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self, assert_never
 
 from rich.console import Console
@@ -39,17 +38,16 @@ class MoveScreen:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._bar.stop()
 
     def say(self, line: str) -> None:
         self._console.print(safe_text.line(line), markup=False)
 
-    def describe(self, description: str) -> None:
-        """What is worked on now."""
-        self._bar.update(self._task, description=safe_text.line(description))
+    def on_event_at(self, queue: str, event: courier.MoveEvent) -> None:
+        """An event of a command that takes one queue after the other: this is the one it works on now."""
+        self._bar.update(self._task, description=safe_text.line(queue))
+        self.on_event(event)
 
     def on_event(self, event: courier.MoveEvent) -> None:
         match event:

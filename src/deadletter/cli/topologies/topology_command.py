@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from deadletter import config
 from deadletter.broker.definitions_file import read_definitions
@@ -145,9 +144,7 @@ def print_diff(wish: PlanWish, *, as_json: bool) -> Exit:
     drifts, copied = compare(plan.topology, live), _multiplied(plan, live)
     if as_json:
         told = {"layout": plan.layout, "queue": plan.queue, "broker": live.version, "vhost": live.vhost}
-        found = [topology_words.drift_json(drift, live) for drift in drifts]
-        found += map(topology_words.copied_json, copied)
-        data({**told, "drift": found})
+        data({**told, "drift": topology_words.drifts_json(drifts, live, copied)})
     else:
         result(topology_words.diff_text(drifts, live, copied))
     return Exit.LEFT if drifts or copied else Exit.DONE
@@ -168,21 +165,15 @@ def run_apply(wish: PlanWish, *, migrating: bool, rate: str | None, dry_run: boo
     if dry_run:
         drifts, copied = compare(plan.topology, live), _multiplied(plan, live)
         if as_json:
-            found = [topology_words.drift_json(drift, live) for drift in drifts]
-            found += map(topology_words.copied_json, copied)
+            found = topology_words.drifts_json(drifts, live, copied)
             data({"dry_run": True, "layout": plan.layout, "drift": found})
         else:
             result(topology_words.dry_text(drifts, live, migrating=migrating, copied=copied))
         return Exit.DONE
 
     async def work() -> Applied:
+        broker = settings.broker
         with MoveScreen(plan.queue) as screen:
-
-            def hear(what: str, event: Any) -> None:
-                screen.describe(what)
-                screen.on_event(event)
-
-            broker = settings.broker
             return await apply(
                 broker.addresses,
                 broker.api,
@@ -190,7 +181,7 @@ def run_apply(wish: PlanWish, *, migrating: bool, rate: str | None, dry_run: boo
                 live,
                 migrating=migrating,
                 terms=terms,
-                on_event=hear,
+                on_event=screen.on_event_at,
             )
 
     applied = event_loop.run(work())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, Final, assert_never
 
 from deadletter.broker.declare import DeclaredItem, DeclareOutcome
@@ -13,17 +14,6 @@ from deadletter.core.layouts import correction_text
 from deadletter.core.text.safe_text import line
 from deadletter.core.topology import drift
 from deadletter.core.topology.definitions_export import definitions
-from deadletter.core.topology.drift import (
-    DifferentExchange,
-    DifferentPolicy,
-    DifferentQueue,
-    Drift,
-    Interrupted,
-    Missing,
-    Overruled,
-    Planned,
-    planned_exchanges,
-)
 from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.vhost import Topology
 from deadletter.doctor.finding import Finding
@@ -39,9 +29,9 @@ MULTIPLIED: Final = "multiplied"
 # -- a plan -----------------------------------------------------------------------------------------------
 def plan_text(plan: Plan) -> str:
     shape = plan.topology
-    things: list[Planned] = [
+    things: list[drift.Planned] = [
         *shape.policies,
-        *planned_exchanges(shape),
+        *drift.planned_exchanges(shape),
         *shape.queues.values(),
         *(binding for binding in shape.bindings if binding.source),
     ]
@@ -60,7 +50,7 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _name(thing: Planned) -> tuple[str, str]:
+def _name(thing: drift.Planned) -> tuple[str, str]:
     kind, _, name = drift.subject(thing).partition(" ")
     return kind, name
 
@@ -85,19 +75,12 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "broker": plan.topology.version,
         **shape,
         "notes": list(plan.notes),
-        "corrections": [
-            {
-                "document_says": correction.document_says,
-                "we_declare": correction.we_declare,
-                "why": correction.why,
-            }
-            for correction in plan.corrections
-        ],
+        "corrections": list(map(asdict, plan.corrections)),
     }
 
 
 # -- drift ------------------------------------------------------------------------------------------------
-def diff_text(drifts: Sequence[Drift], live: Topology, copied: Sequence[Finding]) -> str:
+def diff_text(drifts: Sequence[drift.Drift], live: Topology, copied: Sequence[Finding]) -> str:
     if not drifts and not copied:
         return "everything planned is there, as planned"
     lines = [*_told(drifts, live), *([""] if drifts and copied else []), *_copied_text(copied)]
@@ -113,7 +96,7 @@ def _copied_text(copied: Sequence[Finding]) -> Iterator[str]:
         yield f"  to do:   {found.fix}"
 
 
-def copied_json(found: Finding) -> dict[str, Any]:
+def _copied_json(found: Finding) -> dict[str, Any]:
     return {
         "kind": MULTIPLIED,
         "subject": f"exchange {found.subject}",
@@ -123,17 +106,19 @@ def copied_json(found: Finding) -> dict[str, Any]:
     }
 
 
-def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool, copied: Sequence[Finding]) -> str:
+def dry_text(
+    drifts: Sequence[drift.Drift], live: Topology, *, migrating: bool, copied: Sequence[Finding]
+) -> str:
     if not drifts and not copied:
         return "everything planned is there; nothing would be done"
-    would = [drift.subject(one.planned) for one in drifts if isinstance(one, Missing)]
+    would = [drift.subject(one.planned) for one in drifts if isinstance(one, drift.Missing)]
     lines = [line(f"would declare {subject}") for subject in would]
     if migrating:
         lines += [
             line(f"would {verb} {drift.subject(one.planned)}") for one in drifts if (verb := _verb(one))
         ]
         drifts = [one for one in drifts if not _verb(one)]
-    rest = [one for one in drifts if not isinstance(one, Missing)]
+    rest = [one for one in drifts if not isinstance(one, drift.Missing)]
     if rest:
         lines += ["", *_told(rest, live)]
     if copied:
@@ -141,22 +126,22 @@ def dry_text(drifts: Sequence[Drift], live: Topology, *, migrating: bool, copied
     return "\n".join([*lines, "", "nothing was touched"])
 
 
-def _verb(one: Drift) -> str:
+def _verb(one: drift.Drift) -> str:
     """What --migrate does about it; nothing about what it cannot cure."""
     match one:
-        case DifferentQueue():
+        case drift.DifferentQueue():
             return "replace, with its letters,"
-        case DifferentPolicy():
+        case drift.DifferentPolicy():
             return "set"
-        case Interrupted():
+        case drift.Interrupted():
             return "go on migrating"
-        case Missing() | DifferentExchange() | Overruled():
+        case drift.Missing() | drift.DifferentExchange() | drift.Overruled():
             return ""
         case _:
             assert_never(one)
 
 
-def _told(drifts: Sequence[Drift], live: Topology) -> Iterator[str]:
+def _told(drifts: Sequence[drift.Drift], live: Topology) -> Iterator[str]:
     for number, one in enumerate(drifts):
         words = drift.words(one, live)
         if number:
@@ -171,15 +156,10 @@ def _told(drifts: Sequence[Drift], live: Topology) -> Iterator[str]:
             yield from (line(f"    {step}. {text}") for step, text in enumerate(words.steps, 1))
 
 
-def drift_json(one: Drift, live: Topology) -> dict[str, Any]:
-    words = drift.words(one, live)
-    return {
-        "kind": words.kind,
-        "subject": words.subject,
-        "planned": words.planned,
-        "found": words.found,
-        "steps": list(words.steps),
-    }
+def drifts_json(
+    drifts: Sequence[drift.Drift], live: Topology, copied: Sequence[Finding]
+) -> list[dict[str, Any]]:
+    return [*(asdict(drift.words(one, live)) for one in drifts), *map(_copied_json, copied)]
 
 
 # -- what became of it ------------------------------------------------------------------------------------
@@ -239,10 +219,7 @@ def applied_json(plan: Plan, applied: Applied, copied: Sequence[Finding]) -> dic
             for item in applied.items
         ],
         "migrations": [_migration_json(one) for one in applied.migrations],
-        "drift": [
-            *(drift_json(one, applied.live) for one in applied.left),
-            *map(copied_json, copied),
-        ],
+        "drift": drifts_json(applied.left, applied.live, copied),
     }
 
 

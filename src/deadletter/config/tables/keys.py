@@ -69,7 +69,7 @@ def fields(tables: tuple[type[Table], ...]) -> dict[str, FieldInfo]:
 
 @cache
 def keys() -> tuple[ConfigKey, ...]:
-    """All of them, in the file's order, each once."""
+    """Every key, in the file's order, each once."""
     return tuple({key.path: key for key in _keys((File,), (), in_list=False)}.values())
 
 
@@ -83,7 +83,7 @@ def _keys(tables: tuple[type[Table], ...], path: tuple[str, ...], *, in_list: bo
 
 
 def _plain(annotation: Any) -> bool:
-    """Whether one line of text can say it: no table of free names."""
+    """Whether a value of this type can be said in one line of text: no table of free names."""
     return get_origin(annotation) is not dict and all(_plain(part) for part in get_args(annotation))
 
 

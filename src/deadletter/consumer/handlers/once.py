@@ -30,7 +30,7 @@ class _NotDone(Exception):
 
 
 class Once:
-    """For one queue."""
+    """The once-only guard of one queue."""
 
     def __init__(self, ids: Ids, key: MessageKey | None, *, transacted: bool) -> None:
         if transacted and not isinstance(ids, TransactedIds):

@@ -14,14 +14,14 @@ from deadletter.consumer.queues.settling import InHand
 from deadletter.errors import MessageError
 
 NAMED_MAX = 3
-"""So many messages of a batch are named."""
+"""The most messages of a batch that are named."""
 
 
 class HandlerRun(NamedTuple):
     """One call of a handler."""
 
     begun: float
-    """By the loop's clock."""
+    """When it began, by the loop's clock."""
     batch: Sequence[InHand]
     messages: Sequence[Message]
 

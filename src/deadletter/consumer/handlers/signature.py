@@ -44,7 +44,7 @@ class Signature:
         return ParameterWish.TRANSACTION in self.wishes
 
     def arguments(self, body: Any, message: Any, transaction: Transaction | None) -> tuple[Any, ...]:
-        """In the order of its parameters."""
+        """A handler's arguments, in the order of its parameters."""
         if self.wishes == _BODY:
             return (body,)
         found = {
@@ -72,7 +72,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 
 def batch_signature_of(function: Callable[..., Any]) -> Signature:
-    """Of a handler for many: a list of bodies, a list of messages."""
+    """The signature of a batch handler: a list of bodies, a list of messages."""
     kinds = _kinds(function)
     wishes: list[ParameterWish] = []
     inner: Any = None

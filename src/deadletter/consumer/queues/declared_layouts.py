@@ -162,14 +162,11 @@ class DeclaredLayouts:
     async def _may_ask(self) -> bool:
         """Whether delays that nobody planned can be reached by their exchange; else by their names, and then
         nobody deletes them."""
-        channel = await (await self._link.connection("declare")).channel()
         try:
-            await lay_exchange(channel)
+            async with await self._link.channel() as channel:
+                await lay_exchange(channel)
         except ChannelClosed:
             return False
-        finally:
-            with suppress(WireError):
-                await channel.close()
         return True
 
     async def _what_holds(self, plan: Plan) -> tuple[str, ...]:
@@ -223,20 +220,17 @@ class DeclaredLayouts:
 
     async def _missing(self, queues: Iterable[str], exchanges: Iterable[str] = ()) -> _Missing | None:
         """The first of these that is not there."""
-        channel = await (await self._link.connection("declare")).channel()
         looked_for = _Missing("queue", "")
         try:
-            for queue in queues:
-                looked_for = _Missing("queue", queue)
-                await counts_on(channel, queue)
-            for exchange in exchanges:
-                looked_for = _Missing("exchange", exchange)
-                await channel.declare_exchange(exchange, "", passive=True)
+            async with await self._link.channel() as channel:
+                for queue in queues:
+                    looked_for = _Missing("queue", queue)
+                    await counts_on(channel, queue)
+                for exchange in exchanges:
+                    looked_for = _Missing("exchange", exchange)
+                    await channel.declare_exchange(exchange, "", passive=True)
         except NotFound:
             return looked_for
-        finally:
-            with suppress(WireError):
-                await channel.close()
         return None
 
     # -- while the consumer runs -------------------------------------------------------------------------
@@ -331,13 +325,9 @@ class DeclaredLayouts:
         await self._declare(plan, live, "what is due, and what is parked,")
 
     async def _one_level(self, delay_ms: int) -> None:
-        channel = await (await self._link.connection("declare")).channel()
         queue = level(delay_ms, level_name(delay_ms))
-        try:
+        async with await self._link.channel() as channel:
             await channel.declare_queue(queue.name, arguments={X_QUEUE_TYPE: queue.type, **queue.arguments})
-        finally:
-            with suppress(WireError):
-                await channel.close()
 
 
 def _plan(wanted: Wanted, live: Topology | None, version: str = "") -> Plan:

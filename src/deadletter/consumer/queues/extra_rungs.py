@@ -6,14 +6,11 @@ Like a rung it holds its letters for one time and passes them on, at least once,
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from deadletter.broker.session import Link
 from deadletter.consumer.queues.layout_routes import extra_rung_name
 from deadletter.core.layouts.naming import around
 from deadletter.core.layouts.pieces import delay_queue
 from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
-from deadletter.errors import WireError
 
 
 def delay_of(queue: str, target: str) -> int | None:
@@ -29,14 +26,10 @@ def is_extra_rung(queue: str, target: str) -> bool:
 
 
 async def declare_rung(link: Link, queue: str, target: str) -> None:
-    """Declare it."""
+    """Declare the queue for this delay."""
     delay_ms = delay_of(queue, target)
     assert delay_ms is not None
     back = around("", queue, "__retry_dlx")
     rung = delay_queue(target, {"dead-letter-exchange": back, "message-ttl": delay_ms})
-    channel = await (await link.connection("declare")).channel()
-    try:
+    async with await link.channel() as channel:
         await channel.declare_queue(target, arguments={X_QUEUE_TYPE: rung.type, **rung.arguments})
-    finally:
-        with suppress(WireError):
-            await channel.close()

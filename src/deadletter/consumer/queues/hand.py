@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from deadletter.amqp.channel import Channel, Delivery
+from deadletter.amqp.channel import Channel, Delivery, ignore
 from deadletter.amqp.connection import Connection
 from deadletter.broker.queue_counts import counts_on
 from deadletter.errors import ConsumerCancelled, WireError
@@ -212,7 +212,7 @@ class Hand(Intake):
         """Ack what is done, give back what is not, and close."""
         if self.channel.error is None:
             await self.part()
-        self.channel.on_closed = _ignore
+        self.channel.on_closed = ignore
         if self.channel.error is None:
             self._ack(at_once=True)
             self._commit()
@@ -222,7 +222,3 @@ class Hand(Intake):
             self.channel.nack(0, multiple=True, requeue=True)
             self.channel.commit()
         await self.channel.close()
-
-
-def _ignore(_error: WireError) -> None:
-    return

@@ -41,7 +41,7 @@ _log: Final = logging.getLogger("deadletter.consumer")
 
 
 class QueueConsumer:
-    """On one link; made anew for the next."""
+    """One queue's consumer on one link; made anew for the next."""
 
     def __init__(
         self,

@@ -37,8 +37,3 @@ class Climb:
             self._step_at += STEP_S
             steps += 1
         return self._rate_per_s if self._rate_per_s < FREE_PER_S else None
-
-    @property
-    def reached_per_s(self) -> float:
-        """How fast it was when it was last asked."""
-        return self._rate_per_s

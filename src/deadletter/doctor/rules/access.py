@@ -19,15 +19,25 @@ from deadletter.core.letter import names
 from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.queue_arguments import X_DEAD_LETTER_EXCHANGE
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Permission, Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.finding import Evidence, Harm, Severity
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.path_words import exchange_step, queue_step
 
 _DEFAULT_BY_NAME: Final = "amq.default"
 """What the default exchange is called where permissions are checked."""
 
 
-def retry_permissions(case: Case) -> Iterator[Finding]:
+@rule(
+    "retry-permissions",
+    Harm.STUCK,
+    summary="a user who may not do what dead-lettering or retrying needs",
+    why="Creating a queue with a dead-letter exchange needs write on that exchange (`amq.default` for "
+    "the default one). A user without it is not refused while the queue exists, only when it has to "
+    "be created anew: then the application does not start. Deadletter's own user needs write on "
+    "`amq.default` and configure and write on `deadletter.`. Said only where permissions are known; "
+    "in a file only where no user at all could create the queue. The same on 3.10, 4.0 and 4.3.",
+)
+def retry_permissions(case: Case) -> Iterator[Evidence]:
     if case.topology.permissions is None:
         return
     permissions = {each.user: each for each in case.topology.permissions}
@@ -54,12 +64,10 @@ def _creates(permission: Permission, queue: Queue, exchange: str) -> bool:
     )
 
 
-def _cannot_create(case: Case, queue: Queue, exchange: str, permission: Permission) -> Finding:
+def _cannot_create(case: Case, queue: Queue, exchange: str, permission: Permission) -> Evidence:
     wanted = _resource(exchange)
-    return Finding(
-        rule="retry-permissions",
+    return Evidence(
         severity=Severity.WARNING,
-        harm=Harm.STUCK,
         subject=queue.name,
         path=(
             queue_step(queue.name),
@@ -77,12 +85,10 @@ def _cannot_create(case: Case, queue: Queue, exchange: str, permission: Permissi
     )
 
 
-def _nobody(queue: Queue, exchange: str) -> Finding:
+def _nobody(queue: Queue, exchange: str) -> Evidence:
     wanted = _resource(exchange)
-    return Finding(
-        rule="retry-permissions",
+    return Evidence(
         severity=Severity.WARNING,
-        harm=Harm.STUCK,
         subject=queue.name,
         path=(
             queue_step(queue.name),
@@ -102,7 +108,7 @@ def _nobody(queue: Queue, exchange: str) -> Finding:
 
 
 # -- our own service ---------------------------------------------------------------------------------------
-def _service(case: Case, permissions: dict[str, Permission]) -> Iterator[Finding]:
+def _service(case: Case, permissions: dict[str, Permission]) -> Iterator[Evidence]:
     """Who consumes a queue of ours is our service; what it cannot do without is known."""
     ours = [queue for queue in case.topology.queues.values() if names.is_ours(queue.name)]
     for user in sorted({c.user for queue in ours if queue.state for c in queue.state.consumers}):
@@ -120,11 +126,9 @@ def _service(case: Case, permissions: dict[str, Permission]) -> Iterator[Finding
 
 def _service_lacks(
     case: Case, queue: Queue, permission: Permission, kind: str, wanted: str, use: str
-) -> Finding:
-    return Finding(
-        rule="retry-permissions",
+) -> Evidence:
+    return Evidence(
         severity=Severity.ERROR if wanted == _DEFAULT_BY_NAME else Severity.WARNING,
-        harm=Harm.STUCK,
         subject=queue.name,
         path=(queue_step(queue.name), f"user {permission.user}", f"no {kind} on {wanted}: 403"),
         why=(
@@ -185,18 +189,4 @@ def _command(case: Case, user: str, patterns: Sequence[str]) -> str:
     return rabbitmq_commands.set_permissions(user, case.topology.vhost, patterns)
 
 
-RULES: Final = (
-    Rule(
-        id="retry-permissions",
-        harm=Harm.STUCK,
-        summary="a user who may not do what dead-lettering or retrying needs",
-        why=(
-            "Creating a queue with a dead-letter exchange needs write on that exchange (`amq.default` for "
-            "the default one). A user without it is not refused while the queue exists, only when it has to "
-            "be created anew: then the application does not start. Deadletter's own user needs write on "
-            "`amq.default` and configure and write on `deadletter.`. Said only where permissions are known; "
-            "in a file only where no user at all could create the queue. The same on 3.10, 4.0 and 4.3."
-        ),
-        check=retry_permissions,
-    ),
-)
+RULES: Final = (retry_permissions,)

@@ -18,16 +18,25 @@ from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.routing_keys import ANY_KEY
 from deadletter.core.topology.vhost import DestinationKind, Exchange, Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.path_words import dead_lettering, exchange_step, queue_step
 from deadletter.doctor.rules.routes import way_out
 
 _RETURNS: Final = names.PREFIX + "return."
 
 
-def alternate_exchange(case: Case) -> Iterator[Finding]:
+@rule(
+    "alternate-exchange",
+    Harm.LOST,
+    summary="an alternate exchange that is missing, leads back, or hides what found no queue",
+    why="What no binding takes goes to the alternate exchange. If that does not exist or leads back, "
+    "RabbitMQ drops the letter; if it leads to the queue the letter died in, the letter spins; if it "
+    "leads to a queue nobody consumes, nobody finds it. On an exchange by which letters return to "
+    "their origin it turns a visible return into a silent loss. The same on every version.",
+)
+def alternate_exchange(case: Case) -> Iterator[Evidence]:
     for exchange in case.topology.exchanges.values():
         if (alternate := exchange.alternate) is None:
             continue
@@ -39,12 +48,10 @@ def alternate_exchange(case: Case) -> Iterator[Finding]:
         yield from _caught_elsewhere(case, queue)
 
 
-def _hides_a_return(case: Case, exchange: Exchange, alternate: str) -> Finding:
+def _hides_a_return(case: Case, exchange: Exchange, alternate: str) -> Evidence:
     origin = exchange.name.removeprefix(_RETURNS)
-    return Finding(
-        rule="alternate-exchange",
+    return Evidence(
         severity=Severity.ERROR,
-        harm=Harm.LOST,
         subject=exchange.name,
         path=(exchange_step(exchange.name), f"queue {origin} gone", exchange_step(alternate), "confirmed"),
         why=(
@@ -56,7 +63,7 @@ def _hides_a_return(case: Case, exchange: Exchange, alternate: str) -> Finding:
     )
 
 
-def _lost_alternate(case: Case, exchange: Exchange) -> Iterator[Finding]:
+def _lost_alternate(case: Case, exchange: Exchange) -> Iterator[Evidence]:
     """Follow the alternates of one exchange: to a missing one, or round in a circle."""
     walked = [exchange.name]
     while (following := case.topology.exchanges[walked[-1]].alternate) is not None:
@@ -69,10 +76,8 @@ def _lost_alternate(case: Case, exchange: Exchange) -> Iterator[Finding]:
             return  # told where the circle or the gap itself is
         missing = following not in case.topology.exchanges
         end = "no such exchange" if missing else "has been there: dropped"
-        yield Finding(
-            rule="alternate-exchange",
+        yield Evidence(
             severity=Severity.ERROR,
-            harm=Harm.LOST,
             subject=exchange.name,
             path=(
                 exchange_step(exchange.name),
@@ -97,7 +102,7 @@ def _lost_alternate(case: Case, exchange: Exchange) -> Iterator[Finding]:
         return
 
 
-def _caught_elsewhere(case: Case, queue: Queue) -> Iterator[Finding]:
+def _caught_elsewhere(case: Case, queue: Queue) -> Iterator[Evidence]:
     """Dead letters that an alternate exchange takes: back to where they died, or where nobody looks."""
     for reach in case.router.fates(queue):
         for alternate in reach.alternates:
@@ -112,9 +117,8 @@ def _caught_elsewhere(case: Case, queue: Queue) -> Iterator[Finding]:
                 return
 
 
-def _leads_back(queue: Queue, reach: Reach, alternate: str, path: tuple[str, ...]) -> Finding:
-    return Finding(
-        rule="alternate-exchange",
+def _leads_back(queue: Queue, reach: Reach, alternate: str, path: tuple[str, ...]) -> Evidence:
+    return Evidence(
         severity=Severity.ERROR,
         harm=Harm.SPUN,
         subject=queue.name,
@@ -129,11 +133,10 @@ def _leads_back(queue: Queue, reach: Reach, alternate: str, path: tuple[str, ...
     )
 
 
-def _swallowed(case: Case, queue: Queue, reach: Reach, where: str, path: tuple[str, ...]) -> Finding:
+def _swallowed(case: Case, queue: Queue, reach: Reach, where: str, path: tuple[str, ...]) -> Evidence:
     dlq = f"{queue.name}.dlq"
     declare = "" if dlq in case.topology.queues else f"{cures.declare_queue(case, dlq, queue.type)} && "
-    return Finding(
-        rule="alternate-exchange",
+    return Evidence(
         severity=Severity.NOTE,
         harm=Harm.STUCK,
         subject=queue.name,
@@ -181,17 +184,3 @@ def _without_alternate(case: Case, exchange: Exchange) -> str:
     # An empty policy is refused, so it cannot be covered by one: its pattern has to pass this exchange by.
     pattern = f"^(?!{re.escape(exchange.name)}$)(?=.*?(?:{policy.pattern}))"
     return rabbitmq_commands.set_policy(replace(policy, pattern=pattern), case.topology.vhost)
-
-
-RULE: Final = Rule(
-    id="alternate-exchange",
-    harm=Harm.LOST,
-    summary="an alternate exchange that is missing, leads back, or hides what found no queue",
-    why=(
-        "What no binding takes goes to the alternate exchange. If that does not exist or leads back, "
-        "RabbitMQ drops the letter; if it leads to the queue the letter died in, the letter spins; if it "
-        "leads to a queue nobody consumes, nobody finds it. On an exchange by which letters return to "
-        "their origin it turns a visible return into a silent loss. The same on every version."
-    ),
-    check=alternate_exchange,
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from deadletter.core.topology.merging import Chooser
 from deadletter.core.topology.rabbitmq_versions import Traits, traits_of
 from deadletter.core.topology.routing import Router
 from deadletter.core.topology.vhost import Queue, Topology
-from deadletter.doctor.finding import Finding, Harm
+from deadletter.doctor.finding import Finding, Evidence, Harm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Case:
 
     @cached_property
     def dying_into(self) -> dict[str, tuple[Queue, ...]]:
-        """By queue, those whose letters die into it."""
+        """The queues whose letters die into a queue, by its name."""
         found: dict[str, list[Queue]] = defaultdict(list)
         for queue in self.topology.queues.values():
             for target in self.router.dead_letter_queues(queue):
@@ -64,12 +64,12 @@ class Case:
         )
 
 
-RuleCheck: TypeAlias = Callable[[Case], Iterable[Finding]]
+Look: TypeAlias = Callable[[Case], Iterable[Evidence]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One way in which a shape goes wrong."""
+    """One way in which a shape goes wrong. Made with `rule`."""
 
     id: str
     """Lower case words with dashes; what `--ignore` takes, and part of the public interface."""
@@ -80,4 +80,22 @@ class Rule:
     """A few sentences: what happens then, and on which versions."""
     live: bool = False
     """Whether it needs a live broker; such a rule finds nothing in a file."""
-    check: RuleCheck
+    look: Look
+
+    def check(self, case: Case) -> Iterator[Finding]:
+        """Every place where it is broken."""
+        for found in self.look(case):
+            yield Finding(
+                rule=self.id,
+                severity=found.severity,
+                harm=found.harm or self.harm,
+                subject=found.subject,
+                path=found.path,
+                why=found.why,
+                fix=found.fix,
+            )
+
+
+def rule(name: str, harm: Harm, *, summary: str, why: str, live: bool = False) -> Callable[[Look], Rule]:
+    """Make a rule of the decorated function, which yields the places where it is broken."""
+    return lambda look: Rule(id=name, harm=harm, summary=summary, why=why, live=live, look=look)

@@ -14,11 +14,9 @@ from typing import Final, NamedTuple
 
 from deadletter.core.topology.routing_keys import Keys
 from deadletter.core.topology.vhost import Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
-from deadletter.doctor.rules.case import Case, Rule
-
-_CYCLE: Final = "cycle-without-rejection"
+from deadletter.doctor.rules.case import Case, rule
 
 
 class _Step(NamedTuple):
@@ -29,7 +27,16 @@ class _Step(NamedTuple):
     keys: Keys
 
 
-def cycle_without_rejection(case: Case) -> Iterator[Finding]:
+@rule(
+    "cycle-without-rejection",
+    Harm.LOST,
+    summary="letters can go round without a rejection, and the broker drops them",
+    why="A letter that comes back to a queue it died in, without a rejection on the way, is dropped "
+    "silently on every version. A retry loop is safe only while its main queue lets letters go by "
+    "rejection alone: a TTL, a length or a delivery limit there makes it a trap, and from 4.0 on every "
+    "quorum queue has a delivery limit.",
+)
+def cycle_without_rejection(case: Case) -> Iterator[Evidence]:
     """One finding per knot of queues: the shortest way round it."""
     graph = {
         queue.name: sorted(case.router.dead_letter_queues(queue))
@@ -98,7 +105,7 @@ def _shortest(graph: Mapping[str, list[str]], knot: frozenset[str]) -> list[str]
     raise AssertionError(f"no way round from {start}: not a knot")
 
 
-def _cycle(case: Case, names: list[str]) -> Finding:
+def _cycle(case: Case, names: list[str]) -> Evidence:
     steps = _walk(case, names)
     sure = steps is not None
     steps = steps if steps is not None else _unproven(case, names)
@@ -112,10 +119,8 @@ def _cycle(case: Case, names: list[str]) -> Finding:
             path_words.key_step(step.keys),
         ]
     first = steps[0].queue.name
-    return Finding(
-        rule=_CYCLE,
+    return Evidence(
         severity=Severity.ERROR if sure else Severity.WARNING,
-        harm=Harm.LOST,
         subject=first,
         path=(*path, path_words.queue_step(first), "dropped: a cycle without a rejection"),
         why=f"A letter {'goes' if sure else 'may go'} from {' to '.join([*names, first])} without being "
@@ -170,15 +175,4 @@ def _cut(case: Case, queues: list[Queue]) -> str:
     return cures.take_off(case, queue, *(name for name in limits if name in queue.effective))
 
 
-RULES: Final = (
-    Rule(
-        id=_CYCLE,
-        harm=Harm.LOST,
-        summary="letters can go round without a rejection, and the broker drops them",
-        why="A letter that comes back to a queue it died in, without a rejection on the way, is dropped "
-        "silently on every version. A retry loop is safe only while its main queue lets letters go by "
-        "rejection alone: a TTL, a length or a delivery limit there makes it a trap, and from 4.0 on every "
-        "quorum queue has a delivery limit.",
-        check=cycle_without_rejection,
-    ),
-)
+RULES: Final = (cycle_without_rejection,)

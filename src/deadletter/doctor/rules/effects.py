@@ -17,22 +17,29 @@ from deadletter.core.topology.drift import said
 from deadletter.core.topology.merging import BrokerPolicy, void_keys
 from deadletter.core.topology.queue_arguments import X_MESSAGE_TTL, as_argument
 from deadletter.core.topology.vhost import Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.rules.case import Case, rule
 
-_WITHOUT_EFFECT: Final = "policy-without-effect"
-_NO_TTL: Final = "delay-without-ttl"
-_ARGUMENT: Final = "argument-over-policy"
 _CARRYING: Final = frozenset({"message-ttl", "dead-letter-exchange", "dead-letter-routing-key"})
-"""Without these letters go nowhere, or never."""
+"""Keys without which letters go nowhere, or never."""
 _COMPARED: Final = ("message-ttl", "dead-letter-exchange", "dead-letter-routing-key")
 _DELAY: Final = re.compile(r"retry|delay|wait", re.IGNORECASE)
 """In a name: letters only wait there. Whether somebody consumes it, a file does not tell."""
 
 
 # -- policy-without-effect ---------------------------------------------------------------------------------
-def policy_without_effect(case: Case) -> Iterator[Finding]:
+@rule(
+    "policy-without-effect",
+    Harm.STUCK,
+    summary="a policy that matches a queue and has no effect on it",
+    why="One key that the queue's type does not take makes the whole policy void on that queue: "
+    "delivery-limit or dead-letter-strategy on a classic queue, queue-mode on a quorum queue. Nothing of "
+    "it holds, the API shows none, and the next policy that matches applies instead. An error where a "
+    "TTL or a dead-letter exchange is lost that way, else a warning; a policy that has no other keys is "
+    "not told. The same on 3.10, 4.0 and 4.3.",
+)
+def policy_without_effect(case: Case) -> Iterator[Evidence]:
     voided: dict[tuple[str, bool, str], list[Queue]] = defaultdict(list)
     meant: dict[tuple[str, bool, str], BrokerPolicy] = {}
     for queue in case.topology.queues.values():
@@ -58,7 +65,7 @@ def _missed(case: Case, policy: BrokerPolicy, queue: Queue) -> dict[str, Value]:
     }
 
 
-def _void(case: Case, policy: BrokerPolicy, queues: list[Queue]) -> Finding:
+def _void(case: Case, policy: BrokerPolicy, queues: list[Queue]) -> Evidence:
     queue = queues[0]
     missed = _missed(case, policy, queue)
     void = ", ".join(sorted(void_keys(queue.type, policy.definition, case.version)))
@@ -66,8 +73,7 @@ def _void(case: Case, policy: BrokerPolicy, queues: list[Queue]) -> Finding:
     stranded = bool(_CARRYING & missed.keys())
     others = f" The same of {path_words.some(one.name for one in queues[1:])}." if queues[1:] else ""
     instead = queue.operator_policy if policy.operator else queue.policy
-    return Finding(
-        rule=_WITHOUT_EFFECT,
+    return Evidence(
         severity=Severity.ERROR if stranded else Severity.WARNING,
         harm=Harm.LOST if "dead-letter-exchange" in missed else Harm.STUCK,
         subject=queue.name,
@@ -85,7 +91,15 @@ def _void(case: Case, policy: BrokerPolicy, queues: list[Queue]) -> Finding:
 
 
 # -- delay-without-ttl -------------------------------------------------------------------------------------
-def delay_without_ttl(case: Case) -> Iterator[Finding]:
+@rule(
+    "delay-without-ttl",
+    Harm.STUCK,
+    summary="a delay queue without a TTL",
+    why="A letter that died into a queue has no expiration of its own any more. Where the queue has no "
+    "TTL and nobody consumes it, it never leaves, and its retry never comes. An error where the settings "
+    "name the delay or letters wait there, else a warning.",
+)
+def delay_without_ttl(case: Case) -> Iterator[Evidence]:
     for queue, _ in path_words.dead_lettering(case):
         if queue.ttl_ms is not None or (queue.state is not None and queue.state.consumers):
             continue
@@ -97,10 +111,8 @@ def delay_without_ttl(case: Case) -> Iterator[Finding]:
         whose = (
             f"the settings say {duration_text(planned_ms)}" if planned_ms is not None else "nobody set one"
         )
-        yield Finding(
-            rule=_NO_TTL,
+        yield Evidence(
             severity=Severity.ERROR if planned_ms is not None or waiting else Severity.WARNING,
-            harm=Harm.STUCK,
             subject=queue.name,
             path=(
                 path_words.queue_step(queue.name),
@@ -121,7 +133,15 @@ def _round(case: Case, queue: Queue) -> str | None:
 
 
 # -- argument-over-policy ----------------------------------------------------------------------------------
-def argument_over_policy(case: Case) -> Iterator[Finding]:
+@rule(
+    "argument-over-policy",
+    Harm.STUCK,
+    summary="what a queue was declared with wins over a delay or dead-letter exchange set later",
+    why="Of a TTL in the declaration and one in a policy the smaller holds, of a dead-letter exchange "
+    "and its key always the declaration's. Who raises a delay by policy, or in the settings file, "
+    "changes nothing then.",
+)
+def argument_over_policy(case: Case) -> Iterator[Evidence]:
     for queue in case.topology.queues.values():
         if not path_words.dies(queue):
             continue
@@ -147,13 +167,11 @@ def _overruled(case: Case, queue: Queue) -> tuple[str, dict[str, Value]] | None:
     return (f"policy {queue.policy or queue.operator_policy}", lost) if lost else None
 
 
-def _overruling(queue: Queue, who: str, wanted: dict[str, Value]) -> Finding:
+def _overruling(queue: Queue, who: str, wanted: dict[str, Value]) -> Evidence:
     held = ", ".join(f"{as_argument(key)} {said(queue.arguments[as_argument(key)])}" for key in wanted)
     meant = ", ".join(f"{key} {said(value)}" for key, value in wanted.items())
-    return Finding(
-        rule=_ARGUMENT,
+    return Evidence(
         severity=Severity.WARNING,
-        harm=Harm.STUCK,
         subject=queue.name,
         path=(
             path_words.queue_step(queue.name),
@@ -167,33 +185,7 @@ def _overruling(queue: Queue, who: str, wanted: dict[str, Value]) -> Finding:
 
 
 RULES: Final = (
-    Rule(
-        id=_WITHOUT_EFFECT,
-        harm=Harm.STUCK,
-        summary="a policy that matches a queue and has no effect on it",
-        why="One key that the queue's type does not take makes the whole policy void on that queue: "
-        "delivery-limit or dead-letter-strategy on a classic queue, queue-mode on a quorum queue. Nothing of "
-        "it holds, the API shows none, and the next policy that matches applies instead. An error where a "
-        "TTL or a dead-letter exchange is lost that way, else a warning; a policy that has no other keys is "
-        "not told. The same on 3.10, 4.0 and 4.3.",
-        check=policy_without_effect,
-    ),
-    Rule(
-        id=_NO_TTL,
-        harm=Harm.STUCK,
-        summary="a delay queue without a TTL",
-        why="A letter that died into a queue has no expiration of its own any more. Where the queue has no "
-        "TTL and nobody consumes it, it never leaves, and its retry never comes. An error where the settings "
-        "name the delay or letters wait there, else a warning.",
-        check=delay_without_ttl,
-    ),
-    Rule(
-        id=_ARGUMENT,
-        harm=Harm.STUCK,
-        summary="what a queue was declared with wins over a delay or dead-letter exchange set later",
-        why="Of a TTL in the declaration and one in a policy the smaller holds, of a dead-letter exchange "
-        "and its key always the declaration's. Who raises a delay by policy, or in the settings file, "
-        "changes nothing then.",
-        check=argument_over_policy,
-    ),
+    policy_without_effect,
+    delay_without_ttl,
+    argument_over_policy,
 )

@@ -12,18 +12,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from deadletter.core.topology.vhost import Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.neglect import failure_queues
 from deadletter.doctor.rules.routes import keeps_what_fails
 
-_LIMIT: Final = "limit-without-dlx"
-_EXPIRING: Final = "expiring-queue"
-_DELIVERIES: Final = "delivery-limit-into-nothing"
 
-
-def limit_without_dlx(case: Case) -> Iterator[Finding]:
+@rule(
+    "limit-without-dlx",
+    Harm.LOST,
+    summary="a queue destroys what is too old or too much",
+    why="Where a TTL or a length is reached, RabbitMQ dead-letters the letter; without a dead-letter "
+    "exchange it is gone. With overflow reject-publish a full queue refuses new messages instead, and "
+    "nothing that was accepted is lost. An error where the name says that failures are kept there, else "
+    "a warning.",
+)
+def limit_without_dlx(case: Case) -> Iterator[Evidence]:
     for queue in _not_told_elsewhere(case):
         if queue.dead_letter_exchange is not None:
             continue
@@ -33,10 +38,8 @@ def limit_without_dlx(case: Case) -> Iterator[Finding]:
         reason = " or ".join(dict.fromkeys(limits.values()))
         last = path_words.holds_failures(case, queue)
         set_there = ", ".join(f"{name} {queue.effective[name]!s}" for name in limits)
-        yield Finding(
-            rule=_LIMIT,
+        yield Evidence(
             severity=Severity.ERROR if last else Severity.WARNING,
-            harm=Harm.LOST,
             subject=queue.name,
             path=(path_words.queue_step(queue.name), reason, path_words.NO_DLX),
             why=f"{queue.name} has {set_there} and no dead-letter exchange: what is too old or too much is "
@@ -65,16 +68,22 @@ def _destroying(queue: Queue) -> dict[str, str]:
     return found
 
 
-def expiring_queue(case: Case) -> Iterator[Finding]:
+@rule(
+    "expiring-queue",
+    Harm.LOST,
+    summary="a queue that holds letters is deleted when it is not used",
+    why="x-expires deletes the queue, not its messages one by one: nothing is dead-lettered. Only "
+    "consumers, gets and declarations count as use. An error for queues that others die into and for "
+    "delays that go before their letters are due.",
+)
+def expiring_queue(case: Case) -> Iterator[Evidence]:
     for queue in _not_told_elsewhere(case):
         expires = queue.expires_ms
         severity = None if expires is None else _gravity_of_expiry(case, queue, expires)
         if severity is None:
             continue
-        yield Finding(
-            rule=_EXPIRING,
+        yield Evidence(
             severity=severity,
-            harm=Harm.LOST,
             subject=queue.name,
             path=(
                 path_words.queue_step(queue.name),
@@ -102,7 +111,15 @@ def _gravity_of_expiry(case: Case, queue: Queue, expires_ms: int) -> Severity | 
     return Severity.ERROR if expires_ms <= queue.ttl_ms else Severity.NOTE
 
 
-def delivery_limit_into_nothing(case: Case) -> Iterator[Finding]:
+@rule(
+    "delivery-limit-into-nothing",
+    Harm.LOST,
+    summary="a quorum queue destroys what was delivered too often",
+    why="From 4.0 on a quorum queue has a delivery limit of 20 unless it says otherwise. A consumer that "
+    "takes a thousand letters and crashes, twenty-one times over, destroys all thousand. Before 4.0 only "
+    "queues that set a limit do this. An error for queues of dead letters, else a warning.",
+)
+def delivery_limit_into_nothing(case: Case) -> Iterator[Evidence]:
     for queue in case.topology.queues.values():
         limit = queue.delivery_limit(case.version)
         if limit is None:
@@ -112,10 +129,8 @@ def delivery_limit_into_nothing(case: Case) -> Iterator[Finding]:
             continue
         last = path_words.holds_failures(case, queue)
         whose = "" if "delivery-limit" in queue.effective else " (the broker's default)"
-        yield Finding(
-            rule=_DELIVERIES,
+        yield Evidence(
             severity=Severity.ERROR if last else Severity.WARNING,
-            harm=Harm.LOST,
             subject=queue.name,
             path=(path_words.queue_step(queue.name), path_words.DELIVERY_LIMIT, *end),
             why=f"A letter of {queue.name} that was delivered {limit} times{whose} without an ack is "
@@ -152,32 +167,7 @@ def _somewhere(case: Case, queue: Queue) -> str:
 
 
 RULES: Final = (
-    Rule(
-        id=_LIMIT,
-        harm=Harm.LOST,
-        summary="a queue destroys what is too old or too much",
-        why="Where a TTL or a length is reached, RabbitMQ dead-letters the letter; without a dead-letter "
-        "exchange it is gone. With overflow reject-publish a full queue refuses new messages instead, and "
-        "nothing that was accepted is lost. An error where the name says that failures are kept there, else "
-        "a warning.",
-        check=limit_without_dlx,
-    ),
-    Rule(
-        id=_EXPIRING,
-        harm=Harm.LOST,
-        summary="a queue that holds letters is deleted when it is not used",
-        why="x-expires deletes the queue, not its messages one by one: nothing is dead-lettered. Only "
-        "consumers, gets and declarations count as use. An error for queues that others die into and for "
-        "delays that go before their letters are due.",
-        check=expiring_queue,
-    ),
-    Rule(
-        id=_DELIVERIES,
-        harm=Harm.LOST,
-        summary="a quorum queue destroys what was delivered too often",
-        why="From 4.0 on a quorum queue has a delivery limit of 20 unless it says otherwise. A consumer that "
-        "takes a thousand letters and crashes, twenty-one times over, destroys all thousand. Before 4.0 only "
-        "queues that set a limit do this. An error for queues of dead letters, else a warning.",
-        check=delivery_limit_into_nothing,
-    ),
+    limit_without_dlx,
+    expiring_queue,
+    delivery_limit_into_nothing,
 )

@@ -16,8 +16,8 @@ from typing import Final
 from deadletter.core.letter import names
 from deadletter.core.text.durations import duration_text, rough_duration_text
 from deadletter.core.topology.vhost import Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.finding import Evidence, Harm, Severity
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.neglect import failure_queues, way_into
 from deadletter.doctor.rules.path_words import dead_lettering, fates, queue_step
 from deadletter.doctor.rules.refusal import WORKER_HOLDS
@@ -27,16 +27,22 @@ LATE_BY_MS: Final = 60_000
 """Time stamps are whole seconds of another machine's clock."""
 
 
-def growing_dlq(case: Case) -> Iterator[Finding]:
+@rule(
+    "growing-dlq",
+    Harm.STUCK,
+    live=True,
+    summary="a dead-letter queue that is getting longer",
+    why="Its growth says that something fails now, faster than anybody takes care of it. As measured by "
+    "the broker over its last samples, so it is some seconds old.",
+)
+def growing_dlq(case: Case) -> Iterator[Evidence]:
     for queue in failure_queues(case):
         state = queue.state
         if state is None or state.growth_per_s <= 0 or names.is_ours(queue.name):
             continue
         sources = [source.name for source in case.dying_into.get(queue.name, ())]
-        yield Finding(
-            rule="growing-dlq",
+        yield Evidence(
             severity=Severity.WARNING,
-            harm=Harm.STUCK,
             subject=queue.name,
             path=(*way_into(case, queue), f"grows by {state.growth_per_s:g}/s"),
             why=(
@@ -47,7 +53,17 @@ def growing_dlq(case: Case) -> Iterator[Finding]:
         )
 
 
-def held_letters(case: Case) -> Iterator[Finding]:
+@rule(
+    "held-letters",
+    Harm.STUCK,
+    live=True,
+    summary="letters held by at-least-once dead-lettering because their target is missing or full",
+    why="They count among a queue's messages but are neither ready nor unacknowledged, so no client sees "
+    "them. RabbitMQ tries again, up to three minutes after the target is there; 32 of them stop the "
+    "queue. Letters on their way look the same for a moment, so this is said only where the route "
+    "has a gap or a queue that can refuse.",
+)
+def held_letters(case: Case) -> Iterator[Evidence]:
     for queue, _ in dead_lettering(case):
         state = queue.state
         if state is None or not keeps_what_fails(queue):
@@ -55,10 +71,8 @@ def held_letters(case: Case) -> Iterator[Finding]:
         held = state.messages - state.ready - state.unacked
         if held > 0 and (where := _where_held(case, queue)) is not None:
             stopped = held >= WORKER_HOLDS
-            yield Finding(
-                rule="held-letters",
+            yield Evidence(
                 severity=Severity.ERROR,
-                harm=Harm.STUCK,
                 subject=queue.name,
                 path=(*where, f"{held} held"),
                 why=(
@@ -86,7 +100,17 @@ def _where_held(case: Case, queue: Queue) -> tuple[str, ...] | None:
     return None
 
 
-def overdue_level(case: Case) -> Iterator[Finding]:
+@rule(
+    "overdue-level",
+    Harm.STUCK,
+    live=True,
+    summary="a delay queue whose oldest letter should have left long ago",
+    why="RabbitMQ fixes the time of expiry when a letter enters the queue and looks only at the head. "
+    "After a TTL was made shorter, old letters keep the long one and hold up the new ones, on every "
+    "version. Only classic queues tell how old their head is, and only if publishers stamp their "
+    "letters; elsewhere nothing is said.",
+)
+def overdue_level(case: Case) -> Iterator[Evidence]:
     for queue, _ in dead_lettering(case):
         state, ttl_ms = queue.state, queue.ttl_ms
         if state is None or ttl_ms is None or state.oldest_at_ms is None or not state.ready:
@@ -97,10 +121,8 @@ def overdue_level(case: Case) -> Iterator[Finding]:
         age_ms = case.now_ms - state.oldest_at_ms
         if age_ms <= ttl_ms + LATE_BY_MS:
             continue
-        yield Finding(
-            rule="overdue-level",
+        yield Evidence(
             severity=Severity.WARNING,
-            harm=Harm.STUCK,
             subject=queue.name,
             path=(
                 queue_step(queue.name),
@@ -120,41 +142,7 @@ def overdue_level(case: Case) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    Rule(
-        id="growing-dlq",
-        harm=Harm.STUCK,
-        live=True,
-        summary="a dead-letter queue that is getting longer",
-        why=(
-            "Its growth says that something fails now, faster than anybody takes care of it. As measured by "
-            "the broker over its last samples, so it is some seconds old."
-        ),
-        check=growing_dlq,
-    ),
-    Rule(
-        id="held-letters",
-        harm=Harm.STUCK,
-        live=True,
-        summary="letters held by at-least-once dead-lettering because their target is missing or full",
-        why=(
-            "They count among a queue's messages but are neither ready nor unacknowledged, so no client sees "
-            "them. RabbitMQ tries again, up to three minutes after the target is there; 32 of them stop the "
-            "queue. Letters on their way look the same for a moment, so this is said only where the route "
-            "has a gap or a queue that can refuse."
-        ),
-        check=held_letters,
-    ),
-    Rule(
-        id="overdue-level",
-        harm=Harm.STUCK,
-        live=True,
-        summary="a delay queue whose oldest letter should have left long ago",
-        why=(
-            "RabbitMQ fixes the time of expiry when a letter enters the queue and looks only at the head. "
-            "After a TTL was made shorter, old letters keep the long one and hold up the new ones, on every "
-            "version. Only classic queues tell how old their head is, and only if publishers stamp their "
-            "letters; elsewhere nothing is said."
-        ),
-        check=overdue_level,
-    ),
+    growing_dlq,
+    held_letters,
+    overdue_level,
 )

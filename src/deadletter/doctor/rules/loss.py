@@ -14,25 +14,27 @@ from typing import Final
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.routing_keys import Keys
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, DestinationKind, Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.routes import keeps_what_fails
 
-_MISSING: Final = "missing-dlx"
-_UNBOUND: Final = "dead-letter-key-unbound"
-_MIXED_UP: Final = "key-named-like-exchange"
 _GRAVITY: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
-def missing_dlx(case: Case) -> Iterator[Finding]:
+@rule(
+    "missing-dlx",
+    Harm.LOST,
+    summary="a queue dead-letters to an exchange that does not exist",
+    why="RabbitMQ does not check a dead-letter exchange when it is named, and when it is missing at the "
+    "moment of a death the letter is dropped silently, on every version.",
+)
+def missing_dlx(case: Case) -> Iterator[Evidence]:
     for queue, exchange in path_words.dead_lettering(case):
         if exchange in case.topology.exchanges or keeps_what_fails(queue):
             continue
-        yield Finding(
-            rule=_MISSING,
+        yield Evidence(
             severity=Severity.ERROR,
-            harm=Harm.LOST,
             subject=queue.name,
             path=(
                 path_words.queue_step(queue.name),
@@ -59,7 +61,15 @@ def _make_exchange(case: Case, queue: Queue, exchange: str) -> str:
     return " && ".join(steps)
 
 
-def dead_letter_key_unbound(case: Case) -> Iterator[Finding]:
+@rule(
+    "dead-letter-key-unbound",
+    Harm.LOST,
+    summary="a dead-letter exchange has no binding for the keys dead letters come with",
+    why="A dead letter keeps its routing key unless the queue sets another. Where the dead-letter "
+    "exchange has no binding for that key, the letter is dropped silently, as an ordinary message "
+    "would be. An error when no letter with the key can arrive, a warning when some may not.",
+)
+def dead_letter_key_unbound(case: Case) -> Iterator[Evidence]:
     for queue, exchange in path_words.dead_lettering(case):
         if exchange not in case.topology.exchanges or keeps_what_fails(queue):
             continue  # told by missing-dlx, or not lost
@@ -79,7 +89,7 @@ def _grade(case: Case, reach: Reach) -> Severity | None:
     return Severity.NOTE if case.topology.exchanges[reach.exchange].type == "headers" else None
 
 
-def _unbound(case: Case, queue: Queue, severity: Severity, lost: list[Reach]) -> Finding:
+def _unbound(case: Case, queue: Queue, severity: Severity, lost: list[Reach]) -> Evidence:
     first = min(lost, key=lambda reach: reach.keys)
     where = path_words.exchange_step(first.exchange)
     keys = path_words.some(path_words.key_step(reach.keys) for reach in lost)
@@ -97,10 +107,8 @@ def _unbound(case: Case, queue: Queue, severity: Severity, lost: list[Reach]) ->
             f"{'takes' if sure else 'seems to take'} it: the broker {'drops' if sure else 'may drop'} "
             "them without a word."
         )
-    return Finding(
-        rule=_UNBOUND,
+    return Evidence(
         severity=severity,
-        harm=Harm.LOST,
         subject=queue.name,
         path=(
             path_words.queue_step(queue.name),
@@ -148,7 +156,14 @@ def _right_dlq(case: Case, queue: Queue, exchange: str) -> str:
     return seen or f"{queue.name}.dlq"
 
 
-def key_named_like_exchange(case: Case) -> Iterator[Finding]:
+@rule(
+    "key-named-like-exchange",
+    Harm.LOST,
+    summary="an exchange takes no key but its own name",
+    why="Name and routing key are easily mixed up in a table of bindings. Publishers that use the key "
+    "they were told lose every message, and unless they publish as mandatory they do not learn it.",
+)
+def key_named_like_exchange(case: Case) -> Iterator[Evidence]:
     """Where letters die there, the keys are known and `dead-letter-key-unbound` knows better."""
     dlxes = {exchange for _, exchange in path_words.dead_lettering(case)}
     for exchange in case.topology.exchanges.values():
@@ -161,10 +176,8 @@ def key_named_like_exchange(case: Case) -> Iterator[Finding]:
         ):
             continue
         target = min(b.destination for b in bindings)
-        yield Finding(
-            rule=_MIXED_UP,
+        yield Evidence(
             severity=Severity.NOTE,
-            harm=Harm.LOST,
             subject=exchange.name,
             path=(
                 path_words.exchange_step(exchange.name),
@@ -179,29 +192,7 @@ def key_named_like_exchange(case: Case) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    Rule(
-        id=_MISSING,
-        harm=Harm.LOST,
-        summary="a queue dead-letters to an exchange that does not exist",
-        why="RabbitMQ does not check a dead-letter exchange when it is named, and when it is missing at the "
-        "moment of a death the letter is dropped silently, on every version.",
-        check=missing_dlx,
-    ),
-    Rule(
-        id=_UNBOUND,
-        harm=Harm.LOST,
-        summary="a dead-letter exchange has no binding for the keys dead letters come with",
-        why="A dead letter keeps its routing key unless the queue sets another. Where the dead-letter "
-        "exchange has no binding for that key, the letter is dropped silently, as an ordinary message "
-        "would be. An error when no letter with the key can arrive, a warning when some may not.",
-        check=dead_letter_key_unbound,
-    ),
-    Rule(
-        id=_MIXED_UP,
-        harm=Harm.LOST,
-        summary="an exchange takes no key but its own name",
-        why="Name and routing key are easily mixed up in a table of bindings. Publishers that use the key "
-        "they were told lose every message, and unless they publish as mandatory they do not learn it.",
-        check=key_named_like_exchange,
-    ),
+    missing_dlx,
+    dead_letter_key_unbound,
+    key_named_like_exchange,
 )

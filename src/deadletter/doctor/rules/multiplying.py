@@ -16,12 +16,9 @@ from deadletter.core.topology.fanout import copied_together, owner
 from deadletter.core.topology.routing import Reach, keys_of
 from deadletter.core.topology.routing_keys import Keys
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Finding, Evidence, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
-from deadletter.doctor.rules.case import Case, Rule
-
-_SHARED: Final = "shared-dlx-fanout"
-_REPUBLISH: Final = "republish-loop"
+from deadletter.doctor.rules.case import Case, rule
 
 
 class _Copying(NamedTuple):
@@ -33,7 +30,16 @@ class _Copying(NamedTuple):
     targets: tuple[str, ...]
 
 
-def shared_dlx_fanout(case: Case) -> Iterator[Finding]:
+@rule(
+    "shared-dlx-fanout",
+    Harm.MULTIPLIED,
+    summary="one dead letter arrives in several queues",
+    why="A dead-letter exchange that copies gives every owner of a dead-letter queue the letters of all "
+    "others. Two queues that share a fanout and are retried make 2, 4, 8, 16 of one letter. An error "
+    "when the copies belong to different queues or go back by themselves; a warning when it may be a "
+    "copy that somebody wants.",
+)
+def shared_dlx_fanout(case: Case) -> Iterator[Evidence]:
     """One finding per exchange: the cure is there, however many queues die into it."""
     worst: dict[str, _Copying] = {}
     sources: dict[str, set[str]] = {}
@@ -61,7 +67,7 @@ def multiplied(case: Case, concerned: Collection[str]) -> tuple[Finding, ...]:
     }
     return tuple(
         found
-        for found in shared_dlx_fanout(case)
+        for found in shared_dlx_fanout.check(case)
         if found.severity is Severity.ERROR and found.subject in meeting
     )
 
@@ -102,7 +108,7 @@ def _owner(case: Case, name: str, beside: frozenset[str]) -> str | None:
     return owner(name, case.topology.queues, beside)
 
 
-def _shared(case: Case, exchange: str, found: _Copying, sources: set[str]) -> Finding:
+def _shared(case: Case, exchange: str, found: _Copying, sources: set[str]) -> Evidence:
     queue = case.topology.queues[found.queue]
     targets = path_words.some(found.targets)
     if found.severity is Severity.ERROR:
@@ -117,10 +123,8 @@ def _shared(case: Case, exchange: str, found: _Copying, sources: set[str]) -> Fi
             f"({targets}). As an archive that is fine; as soon as letters are sent back from more than one "
             "of them they multiply with every round."
         )
-    return Finding(
-        rule=_SHARED,
+    return Evidence(
         severity=found.severity,
-        harm=Harm.MULTIPLIED,
         subject=exchange,
         path=(
             path_words.queue_step(found.queue),
@@ -153,7 +157,16 @@ class _Feeding(NamedTuple):
     dlq: str
 
 
-def republish_loop(case: Case) -> Iterator[Finding]:
+@rule(
+    "republish-loop",
+    Harm.MULTIPLIED,
+    summary="a retry through the exchange feeds queues that expire into the same dead-letter queue",
+    why="Whoever publishes a dead letter to its exchange again, instead of to the queue that failed, "
+    "gives a copy to every queue bound there. Where one of them is not consumed, has a TTL and shares "
+    "the dead-letter queue, its copy dies into it too. A warning on a live broker, where consumers are "
+    "seen; a note in a file, where they are not.",
+)
+def republish_loop(case: Case) -> Iterator[Evidence]:
     """One finding per exchange, of the first unused queue by name."""
     found: dict[str, _Feeding] = {}
     unused: dict[str, set[str]] = {}
@@ -191,16 +204,14 @@ def _ways_in(case: Case, queue: Queue) -> Iterator[tuple[str, Keys]]:
             yield exchange.name, keys_of(binding, exchange.type)
 
 
-def _republished(case: Case, exchange: str, feeding: _Feeding, unused: set[str]) -> Finding:
+def _republished(case: Case, exchange: str, feeding: _Feeding, unused: set[str]) -> Evidence:
     queue = case.topology.queues[feeding.unused]
     live = case.topology.live
     names = path_words.some(unused)
     nobody = f"which nobody consumes ({names})" if live else f"which expire unless consumed ({names})"
     delete = cures.admin(case, "delete queue", name=feeding.unused)
-    return Finding(
-        rule=_REPUBLISH,
+    return Evidence(
         severity=Severity.WARNING if live else Severity.NOTE,
-        harm=Harm.MULTIPLIED,
         subject=exchange,
         path=(
             path_words.exchange_step(exchange),
@@ -218,24 +229,6 @@ def _republished(case: Case, exchange: str, feeding: _Feeding, unused: set[str])
 
 
 RULES: Final = (
-    Rule(
-        id=_SHARED,
-        harm=Harm.MULTIPLIED,
-        summary="one dead letter arrives in several queues",
-        why="A dead-letter exchange that copies gives every owner of a dead-letter queue the letters of all "
-        "others. Two queues that share a fanout and are retried make 2, 4, 8, 16 of one letter. An error "
-        "when the copies belong to different queues or go back by themselves; a warning when it may be a "
-        "copy that somebody wants.",
-        check=shared_dlx_fanout,
-    ),
-    Rule(
-        id=_REPUBLISH,
-        harm=Harm.MULTIPLIED,
-        summary="a retry through the exchange feeds queues that expire into the same dead-letter queue",
-        why="Whoever publishes a dead letter to its exchange again, instead of to the queue that failed, "
-        "gives a copy to every queue bound there. Where one of them is not consumed, has a TTL and shares "
-        "the dead-letter queue, its copy dies into it too. A warning on a live broker, where consumers are "
-        "seen; a note in a file, where they are not.",
-        check=republish_loop,
-    ),
+    shared_dlx_fanout,
+    republish_loop,
 )

@@ -19,9 +19,9 @@ from deadletter.core.letter import names
 from deadletter.core.text.durations import duration_text
 from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.vhost import LiveConsumer, Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.path_words import queue_step, some
 from deadletter.doctor.rules.routes import dead_letter_exchanges, is_full, setting_step, way_out
 
@@ -60,20 +60,26 @@ def has_no_consumer(queue: Queue) -> bool:
 
 
 # -- dlq-limits --------------------------------------------------------------------------------------------
-def dlq_limits(case: Case) -> Iterator[Finding]:
+@rule(
+    "dlq-limits",
+    Harm.LOST,
+    summary="a dead-letter queue that throws letters away: TTL, length limit or expiry",
+    why="What lies in a dead-letter or parking queue waits for a person. A message TTL throws each "
+    "letter away, a length limit the oldest (or refuses the newest), `expires` the whole queue once "
+    "nobody has used it for that long. A policy for `.*` is enough. The same on every version.",
+)
+def dlq_limits(case: Case) -> Iterator[Evidence]:
     for queue in failure_queues(case):
         for key in _LIMITS:
             if key in queue.effective and (queue.dead_letter_exchange is None or key == "expires"):
                 yield _limited(case, queue, key)
 
 
-def _limited(case: Case, queue: Queue, key: str) -> Finding:
+def _limited(case: Case, queue: Queue, key: str) -> Evidence:
     step, harm = _what_a_limit_does(queue, key)
     certain = key == "message-ttl" or (key == "expires" and has_no_consumer(queue)) or is_full(queue)
-    return Finding(
-        rule="dlq-limits",
+    return Evidence(
         severity=Severity.ERROR if certain else Severity.WARNING,
-        harm=Harm.LOST,
         subject=queue.name,
         path=(*way_into(case, queue), step, "gone"),
         why=f"{queue.name} keeps letters that failed, until somebody has looked at them; but {harm}.",
@@ -104,7 +110,16 @@ def _what_a_limit_does(queue: Queue, key: str) -> tuple[str, str]:
 
 
 # -- unused-queue ------------------------------------------------------------------------------------------
-def unused_queue(case: Case) -> Iterator[Finding]:
+@rule(
+    "unused-queue",
+    Harm.STUCK,
+    live=True,
+    summary="a queue without consumers that grows, or expires into a dead-letter exchange",
+    why="A queue that is bound but not consumed keeps collecting. It grows until the broker stops its "
+    "publishers; or it expires into a dead-letter queue, where letters that never failed are "
+    "replayed to the exchange and come back as more. Only a live broker shows it.",
+)
+def unused_queue(case: Case) -> Iterator[Evidence]:
     parked = frozenset(queue.name for queue in failure_queues(case))
     for queue in case.topology.queues.values():
         if not has_no_consumer(queue) or queue.type == "stream" or queue.name in parked:
@@ -117,15 +132,13 @@ def unused_queue(case: Case) -> Iterator[Finding]:
             yield from _growing_unused(case, queue)
 
 
-def _growing_unused(case: Case, queue: Queue) -> Iterator[Finding]:
+def _growing_unused(case: Case, queue: Queue) -> Iterator[Evidence]:
     state = queue.state
     if state is None or state.growth_per_s <= 0 or state.delivered_per_s > 0:
         return
     feeding = sorted({binding.source for binding in case.router.bindings_into(queue.name)})
-    yield Finding(
-        rule="unused-queue",
+    yield Evidence(
         severity=Severity.WARNING,
-        harm=Harm.STUCK,
         subject=queue.name,
         path=(
             *(f"exchange {name}" for name in feeding[:1]),
@@ -141,7 +154,7 @@ def _growing_unused(case: Case, queue: Queue) -> Iterator[Finding]:
     )
 
 
-def _expiring_unused(case: Case, queue: Queue, parked: frozenset[str]) -> Iterator[Finding]:
+def _expiring_unused(case: Case, queue: Queue, parked: frozenset[str]) -> Iterator[Evidence]:
     """Not a delay: what expires there ends among failed letters, and does not come back to be worked on."""
     state = queue.state
     if state is None or not (state.messages or state.published_per_s > 0):
@@ -149,8 +162,7 @@ def _expiring_unused(case: Case, queue: Queue, parked: frozenset[str]) -> Iterat
     for reach in case.router.fates(queue):
         mixed = sorted(name for name in reach.queues if name in parked and _also_others(case, name, queue))
         if mixed and len(mixed) == len(reach.queues):
-            yield Finding(
-                rule="unused-queue",
+            yield Evidence(
                 severity=Severity.WARNING,
                 harm=Harm.MULTIPLIED,
                 subject=queue.name,
@@ -179,7 +191,14 @@ def _remove(case: Case, queue: Queue) -> str:
 
 
 # -- unwatched-dlq -----------------------------------------------------------------------------------------
-def unwatched_dlq(case: Case) -> Iterator[Finding]:
+@rule(
+    "unwatched-dlq",
+    Harm.STUCK,
+    summary="a dead-letter queue that nobody watches",
+    why="Letters end there, and neither the configuration nor a consumer takes care of them: they are "
+    "found when a customer asks. Said only where a configuration names the queues that are watched.",
+)
+def unwatched_dlq(case: Case) -> Iterator[Evidence]:
     if case.watched is None:
         return
     for queue in failure_queues(case):
@@ -188,10 +207,8 @@ def unwatched_dlq(case: Case) -> Iterator[Finding]:
         if queue.state is not None and queue.state.consumers:
             continue
         waiting = "" if queue.state is None else f"; {queue.state.messages} letters lie there now"
-        yield Finding(
-            rule="unwatched-dlq",
+        yield Evidence(
             severity=Severity.WARNING,
-            harm=Harm.STUCK,
             subject=queue.name,
             path=(*way_into(case, queue), "not watched" if queue.state is None else "no consumer"),
             why=f"Letters end in {queue.name}, and neither a watch nor a consumer takes them{waiting}.",
@@ -201,7 +218,16 @@ def unwatched_dlq(case: Case) -> Iterator[Finding]:
 
 
 # -- mixed-services ----------------------------------------------------------------------------------------
-def mixed_services(case: Case) -> Iterator[Finding]:
+@rule(
+    "mixed-services",
+    Harm.LOST,
+    live=True,
+    summary="several services consume one dead-letter queue",
+    why="RabbitMQ hands the letters of a queue to its consumers in turn, whoever they are meant for. Two "
+    "services on one dead-letter queue each get half of the other's letters. Different users are "
+    "a warning; different connection names alone, which may be two instances, a note.",
+)
+def mixed_services(case: Case) -> Iterator[Evidence]:
     for queue in failure_queues(case):
         if queue.state is None or names.is_ours(queue.name):
             continue
@@ -210,10 +236,8 @@ def mixed_services(case: Case) -> Iterator[Finding]:
         if len(users) < 2 and len(services) < 2:
             continue
         who = [f"user {name}" for name in users] if len(users) > 1 else [f"service {s}" for s in services]
-        yield Finding(
-            rule="mixed-services",
+        yield Evidence(
             severity=Severity.WARNING if len(users) > 1 else Severity.NOTE,
-            harm=Harm.LOST,
             subject=queue.name,
             path=(*way_into(case, queue), *(f"consumer of {each}" for each in who)),
             why=(
@@ -234,7 +258,16 @@ def service_of(consumer: LiveConsumer) -> str | None:
 
 
 # -- no-prefetch -------------------------------------------------------------------------------------------
-def no_prefetch(case: Case) -> Iterator[Finding]:
+@rule(
+    "no-prefetch",
+    Harm.STUCK,
+    live=True,
+    summary="a consumer that acknowledges but has no prefetch limit",
+    why="Without a prefetch a consumer is given all there is (2,000 at a time on a quorum queue), and "
+    "the other consumers nothing. When it crashes, everything comes back at once, and on a quorum "
+    "queue from 4.0 on each letter has spent one of 20 deliveries: a crash loop destroys them all.",
+)
+def no_prefetch(case: Case) -> Iterator[Evidence]:
     for queue in case.topology.queues.values():
         if queue.state is None or names.is_ours(queue.name):
             continue
@@ -248,8 +281,7 @@ def no_prefetch(case: Case) -> Iterator[Finding]:
             if destroys and limit is not None
             else ""
         )
-        yield Finding(
-            rule="no-prefetch",
+        yield Evidence(
             severity=Severity.WARNING,
             harm=Harm.LOST if cost else Harm.STUCK,
             subject=queue.name,
@@ -270,61 +302,9 @@ def no_prefetch(case: Case) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    Rule(
-        id="dlq-limits",
-        harm=Harm.LOST,
-        summary="a dead-letter queue that throws letters away: TTL, length limit or expiry",
-        why=(
-            "What lies in a dead-letter or parking queue waits for a person. A message TTL throws each "
-            "letter away, a length limit the oldest (or refuses the newest), `expires` the whole queue once "
-            "nobody has used it for that long. A policy for `.*` is enough. The same on every version."
-        ),
-        check=dlq_limits,
-    ),
-    Rule(
-        id="unused-queue",
-        harm=Harm.STUCK,
-        live=True,
-        summary="a queue without consumers that grows, or expires into a dead-letter exchange",
-        why=(
-            "A queue that is bound but not consumed keeps collecting. It grows until the broker stops its "
-            "publishers; or it expires into a dead-letter queue, where letters that never failed are "
-            "replayed to the exchange and come back as more. Only a live broker shows it."
-        ),
-        check=unused_queue,
-    ),
-    Rule(
-        id="unwatched-dlq",
-        harm=Harm.STUCK,
-        summary="a dead-letter queue that nobody watches",
-        why=(
-            "Letters end there, and neither the configuration nor a consumer takes care of them: they are "
-            "found when a customer asks. Said only where a configuration names the queues that are watched."
-        ),
-        check=unwatched_dlq,
-    ),
-    Rule(
-        id="mixed-services",
-        harm=Harm.LOST,
-        live=True,
-        summary="several services consume one dead-letter queue",
-        why=(
-            "RabbitMQ hands the letters of a queue to its consumers in turn, whoever they are meant for. Two "
-            "services on one dead-letter queue each get half of the other's letters. Different users are "
-            "a warning; different connection names alone, which may be two instances, a note."
-        ),
-        check=mixed_services,
-    ),
-    Rule(
-        id="no-prefetch",
-        harm=Harm.STUCK,
-        live=True,
-        summary="a consumer that acknowledges but has no prefetch limit",
-        why=(
-            "Without a prefetch a consumer is given all there is (2,000 at a time on a quorum queue), and "
-            "the other consumers nothing. When it crashes, everything comes back at once, and on a quorum "
-            "queue from 4.0 on each letter has spent one of 20 deliveries: a crash loop destroys them all."
-        ),
-        check=no_prefetch,
-    ),
+    dlq_limits,
+    unused_queue,
+    unwatched_dlq,
+    mixed_services,
+    no_prefetch,
 )

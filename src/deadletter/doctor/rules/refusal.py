@@ -16,9 +16,9 @@ from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Exchange, Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import alternates, cures
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.path_words import dead_lettering, exchange_step, fates, key_step, queue_step
 from deadletter.doctor.rules.routes import (
     can_refuse,
@@ -35,7 +35,17 @@ WORKER_HOLDS: Final = 32
 
 
 # -- at-least-once-into-refusing ---------------------------------------------------------------------------
-def at_least_once_into_refusing(case: Case) -> Iterator[Finding]:
+@rule(
+    "at-least-once-into-refusing",
+    Harm.STUCK,
+    summary="at-least-once dead-lettering into a target that can refuse or be missing",
+    why="A quorum queue with at-least-once dead-lettering keeps a letter until its target has confirmed "
+    "it. If the target is full and refuses, or no queue is bound for its key, the letter stays; "
+    "after 32 of them the queue lets nothing through any more, not even letters for other targets. "
+    "The same on 3.10, 4.0 and 4.3. An alternate exchange helps against a missing target, not "
+    "against a full one.",
+)
+def at_least_once_into_refusing(case: Case) -> Iterator[Evidence]:
     refusing = frozenset(name for name, queue in case.topology.queues.items() if can_refuse(queue))
     for queue, _ in dead_lettering(case):
         if keeps_what_fails(queue):
@@ -43,16 +53,14 @@ def at_least_once_into_refusing(case: Case) -> Iterator[Finding]:
             yield from _unroutable(case, queue)
 
 
-def _refused(case: Case, queue: Queue, refusing: frozenset[str]) -> Iterator[Finding]:
+def _refused(case: Case, queue: Queue, refusing: frozenset[str]) -> Iterator[Evidence]:
     told: set[str] = set()
     for reach in fates(case, queue):
         for name in sorted((reach.queues & refusing) - told):
             told.add(name)
             target = case.topology.queues[name]
-            yield Finding(
-                rule="at-least-once-into-refusing",
+            yield Evidence(
                 severity=Severity.ERROR if is_full(target) else Severity.WARNING,
-                harm=Harm.STUCK,
                 subject=queue.name,
                 path=(
                     *way_out(queue, reach),
@@ -70,16 +78,14 @@ def _refused(case: Case, queue: Queue, refusing: frozenset[str]) -> Iterator[Fin
             )
 
 
-def _unroutable(case: Case, queue: Queue) -> Iterator[Finding]:
+def _unroutable(case: Case, queue: Queue) -> Iterator[Evidence]:
     for reach in fates(case, queue):
         gap = gap_of(case, reach)
         if gap is None:
             continue
         who = "No letter of it" if gap.whole else f"A letter whose key ({reach.keys}) no binding takes never"
-        yield Finding(
-            rule="at-least-once-into-refusing",
+        yield Evidence(
             severity=Severity.ERROR if gap.whole else Severity.WARNING,
-            harm=Harm.STUCK,
             subject=queue.name,
             path=(
                 *way_out(queue, reach),
@@ -139,7 +145,16 @@ def _catch(case: Case, exchange: Exchange, alternate: str) -> str:
 
 
 # -- mixed-ttl ---------------------------------------------------------------------------------------------
-def mixed_ttl(case: Case) -> Iterator[Finding]:
+@rule(
+    "mixed-ttl",
+    Harm.STUCK,
+    summary="a delay queue without a TTL of its own: short delays wait behind long ones",
+    why="RabbitMQ looks at expiration only at the head of a queue. Where each letter carries its own, a "
+    "letter of 0.2 s behind one of 6 s comes out after 6 s, in classic and quorum queues of every "
+    "version. A file shows neither consumers nor what letters carry, so there this is a note; on a "
+    "live broker letters that wait where nobody consumes are a warning.",
+)
+def mixed_ttl(case: Case) -> Iterator[Evidence]:
     for_dead_letters = dead_letter_exchanges(case)
     for queue, _ in dead_lettering(case):
         if queue.ttl_ms is not None or queue.name in case.dying_into or names.is_ours(queue.name):
@@ -166,17 +181,15 @@ def _is_worked(case: Case, name: str, for_dead_letters: frozenset[str]) -> bool:
     return bool(queue.state.consumers) and (bound or queue.dead_letter_exchange is not None)
 
 
-def _mixed(case: Case, queue: Queue, reach: Reach, home: str) -> Finding:
+def _mixed(case: Case, queue: Queue, reach: Reach, home: str) -> Evidence:
     seen = queue.state
     evidence = (
         f"nobody consumes it and {seen.ready} letters wait in it"
         if seen is not None
         else "whether somebody consumes it, a file does not tell; if nobody does"
     )
-    return Finding(
-        rule="mixed-ttl",
+    return Evidence(
         severity=Severity.WARNING if seen is not None and seen.ready else Severity.NOTE,
-        harm=Harm.STUCK,
         subject=queue.name,
         path=(
             queue_step(queue.name),
@@ -198,30 +211,7 @@ def _mixed(case: Case, queue: Queue, reach: Reach, home: str) -> Finding:
 
 
 RULES: Final = (
-    Rule(
-        id="at-least-once-into-refusing",
-        harm=Harm.STUCK,
-        summary="at-least-once dead-lettering into a target that can refuse or be missing",
-        why=(
-            "A quorum queue with at-least-once dead-lettering keeps a letter until its target has confirmed "
-            "it. If the target is full and refuses, or no queue is bound for its key, the letter stays; "
-            "after 32 of them the queue lets nothing through any more, not even letters for other targets. "
-            "The same on 3.10, 4.0 and 4.3. An alternate exchange helps against a missing target, not "
-            "against a full one."
-        ),
-        check=at_least_once_into_refusing,
-    ),
-    Rule(
-        id="mixed-ttl",
-        harm=Harm.STUCK,
-        summary="a delay queue without a TTL of its own: short delays wait behind long ones",
-        why=(
-            "RabbitMQ looks at expiration only at the head of a queue. Where each letter carries its own, a "
-            "letter of 0.2 s behind one of 6 s comes out after 6 s, in classic and quorum queues of every "
-            "version. A file shows neither consumers nor what letters carry, so there this is a note; on a "
-            "live broker letters that wait where nobody consumes are a warning."
-        ),
-        check=mixed_ttl,
-    ),
-    alternates.RULE,
+    at_least_once_into_refusing,
+    mixed_ttl,
+    alternates.alternate_exchange,
 )

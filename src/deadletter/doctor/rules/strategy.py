@@ -11,24 +11,27 @@ from collections.abc import Iterator
 from typing import Final
 
 from deadletter.core.topology.vhost import Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
-from deadletter.doctor.rules.case import Case, Rule
-
-_AT_MOST_ONCE: Final = "at-most-once-from-quorum"
-_DOWNGRADED: Final = "at-least-once-downgraded"
+from deadletter.doctor.rules.case import Case, rule
 
 
-def at_most_once_from_quorum(case: Case) -> Iterator[Finding]:
+@rule(
+    "at-most-once-from-quorum",
+    Harm.LOST,
+    summary="a quorum queue dead-letters at most once",
+    why="By default a dead letter is published without waiting for a confirm and removed from its queue. "
+    "If the target refuses it or is not there at that moment, it is lost, although the queue it came "
+    "from is replicated. Quorum queues of 3.10 and later can wait for the confirm.",
+)
+def at_most_once_from_quorum(case: Case) -> Iterator[Evidence]:
     if case.traits.is_known and not case.traits.at_least_once:
         return  # there is nothing better there
     for queue, exchange in path_words.dead_lettering(case):
         if queue.type != "quorum" or exchange not in case.topology.exchanges or _asks(case, queue):
             continue
-        yield Finding(
-            rule=_AT_MOST_ONCE,
+        yield Evidence(
             severity=Severity.WARNING,
-            harm=Harm.LOST,
             subject=queue.name,
             path=(
                 path_words.queue_step(queue.name),
@@ -42,15 +45,20 @@ def at_most_once_from_quorum(case: Case) -> Iterator[Finding]:
         )
 
 
-def at_least_once_downgraded(case: Case) -> Iterator[Finding]:
+@rule(
+    "at-least-once-downgraded",
+    Harm.LOST,
+    summary="at-least-once dead-lettering is asked for and not applied",
+    why="dead-letter-strategy at-least-once works on quorum queues with overflow reject-publish. Without "
+    "it, and on classic queues, RabbitMQ goes on at most once and says nothing.",
+)
+def at_least_once_downgraded(case: Case) -> Iterator[Evidence]:
     for queue, exchange in path_words.dead_lettering(case):
         if not _asks(case, queue) or (queue.type == "quorum" and queue.overflow == "reject-publish"):
             continue
         classic = queue.type == "classic"
-        yield Finding(
-            rule=_DOWNGRADED,
+        yield Evidence(
             severity=Severity.WARNING,
-            harm=Harm.LOST,
             subject=queue.name,
             path=(
                 path_words.queue_step(queue.name),
@@ -86,21 +94,6 @@ def _as_quorum(queue: Queue) -> str:
 
 
 RULES: Final = (
-    Rule(
-        id=_AT_MOST_ONCE,
-        harm=Harm.LOST,
-        summary="a quorum queue dead-letters at most once",
-        why="By default a dead letter is published without waiting for a confirm and removed from its queue. "
-        "If the target refuses it or is not there at that moment, it is lost, although the queue it came "
-        "from is replicated. Quorum queues of 3.10 and later can wait for the confirm.",
-        check=at_most_once_from_quorum,
-    ),
-    Rule(
-        id=_DOWNGRADED,
-        harm=Harm.LOST,
-        summary="at-least-once dead-lettering is asked for and not applied",
-        why="dead-letter-strategy at-least-once works on quorum queues with overflow reject-publish. Without "
-        "it, and on classic queues, RabbitMQ goes on at most once and says nothing.",
-        check=at_least_once_downgraded,
-    ),
+    at_most_once_from_quorum,
+    at_least_once_downgraded,
 )

@@ -25,8 +25,8 @@ from deadletter.core.topology.queue_arguments import (
 )
 from deadletter.core.topology.rabbitmq_versions import FOUR, FOUR_THREE, Version, version_of
 from deadletter.core.topology.vhost import Queue
-from deadletter.doctor.finding import Finding, Harm, Severity
-from deadletter.doctor.rules.case import Case, Rule
+from deadletter.doctor.finding import Evidence, Harm, Severity
+from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.path_words import queue_step
 from deadletter.doctor.rules.routes import setting_step
 
@@ -101,7 +101,17 @@ ARGUMENTS: Final[Mapping[str, VersionChange]] = {
 
 
 # -- refused-by-4 ------------------------------------------------------------------------------------------
-def refused_by_4(case: Case) -> Iterator[Finding]:
+@rule(
+    "refused-by-4",
+    Harm.STUCK,
+    summary="settings that RabbitMQ 4 refuses or ignores",
+    why="4.0 refuses policies for mirrored queues (`ha-*`), and a definitions file that has one; 4.3 "
+    "also refuses `queue-master-locator` and queue version 1. `x-queue-mode` is taken and "
+    "ignored. Transient queues that are not exclusive are deprecated, though 4.3 still "
+    "takes them. A limit for a whole channel (global QoS) is not visible in a shape; 4.3 quietly "
+    "applies it to each consumer.",
+)
+def refused_by_4(case: Case) -> Iterator[Evidence]:
     for policy in case.topology.policies:
         yield from _outdated_policy(case, policy)
     for queue in case.topology.queues.values():
@@ -118,15 +128,14 @@ def _of_argument(argument: str, value: Value) -> VersionChange | None:
     return ARGUMENTS.get(argument)
 
 
-def _outdated_policy(case: Case, policy: BrokerPolicy) -> Iterator[Finding]:
+def _outdated_policy(case: Case, policy: BrokerPolicy) -> Iterator[Evidence]:
     told: list[VersionChange] = []
     for key, value in policy.definition.items():
         change = POLICY_KEYS.get(key)
         if change is None or change in told:
             continue  # one mirror policy has three keys of the same kind
         told.append(change)
-        yield Finding(
-            rule="refused-by-4",
+        yield Evidence(
             severity=change.severity(case.version),
             harm=Harm.LOST if change is _MIRRORS else Harm.STUCK,
             subject=policy.name,
@@ -144,16 +153,14 @@ def _without(case: Case, policy: BrokerPolicy, change: VersionChange) -> str:
     return rabbitmq_commands.clear_policy(policy.name, case.topology.vhost, operator=policy.operator)
 
 
-def _outdated_argument(case: Case, queue: Queue, argument: str, change: VersionChange) -> Finding:
+def _outdated_argument(case: Case, queue: Queue, argument: str, change: VersionChange) -> Evidence:
     frozen = (
         ""
         if change.outcome is VersionEffect.IGNORED
         else f"; {argument} is frozen in {queue.name}: empty it, delete it, and declare it again"
     )
-    return Finding(
-        rule="refused-by-4",
+    return Evidence(
         severity=change.severity(case.version),
-        harm=Harm.STUCK,
         subject=queue.name,
         path=(
             queue_step(queue.name),
@@ -165,9 +172,8 @@ def _outdated_argument(case: Case, queue: Queue, argument: str, change: VersionC
     )
 
 
-def _transient(queue: Queue) -> Finding:
-    return Finding(
-        rule="refused-by-4",
+def _transient(queue: Queue) -> Evidence:
+    return Evidence(
         severity=Severity.NOTE,
         harm=Harm.LOST,
         subject=queue.name,
@@ -183,7 +189,16 @@ def _transient(queue: Queue) -> Finding:
 
 
 # -- native-delay-ignored ----------------------------------------------------------------------------------
-def native_delay_ignored(case: Case) -> Iterator[Finding]:
+@rule(
+    "native-delay-ignored",
+    Harm.SPUN,
+    summary="delayed retries asked of a broker that does not have them",
+    why="Quorum queues delay retries by themselves from 4.3 on. Older brokers accept the arguments "
+    "`x-delayed-retry-*` and ignore them, so a letter that is given back returns at once and spins; "
+    "on 4.0 to 4.2 the delivery limit then throws it out. The policy keys are refused before 4.3.1, "
+    "and the arguments are refused on other queue types from 4.3 on.",
+)
+def native_delay_ignored(case: Case) -> Iterator[Evidence]:
     for queue in case.topology.queues.values():
         if any(argument.startswith(X_DELAYED_RETRY) for argument in queue.arguments):
             if not case.traits.native_retry:
@@ -194,14 +209,12 @@ def native_delay_ignored(case: Case) -> Iterator[Finding]:
         yield from _refused_policies(case)
 
 
-def _ignored_arguments(case: Case, queue: Queue) -> Finding:
+def _ignored_arguments(case: Case, queue: Queue) -> Evidence:
     known = case.traits.is_known
     limit = queue.delivery_limit(case.version)
     end = "for ever" if limit is None else f"until the delivery limit of {limit} throws it out"
-    return Finding(
-        rule="native-delay-ignored",
+    return Evidence(
         severity=Severity.ERROR if known else Severity.WARNING,
-        harm=Harm.SPUN,
         subject=queue.name,
         path=(
             queue_step(queue.name),
@@ -219,9 +232,8 @@ def _ignored_arguments(case: Case, queue: Queue) -> Finding:
     )
 
 
-def _wrong_type(queue: Queue) -> Finding:
-    return Finding(
-        rule="native-delay-ignored",
+def _wrong_type(queue: Queue) -> Evidence:
+    return Evidence(
         severity=Severity.ERROR,
         harm=Harm.STUCK,
         subject=queue.name,
@@ -231,15 +243,13 @@ def _wrong_type(queue: Queue) -> Finding:
     )
 
 
-def _refused_policies(case: Case) -> Iterator[Finding]:
+def _refused_policies(case: Case) -> Iterator[Evidence]:
     known = case.traits.is_known
     for policy in case.topology.policies:
         keys = [key for key in policy.definition if key.startswith("delayed-retry-")]
         if keys:
-            yield Finding(
-                rule="native-delay-ignored",
+            yield Evidence(
                 severity=Severity.ERROR if known else Severity.WARNING,
-                harm=Harm.SPUN,
                 subject=policy.name,
                 path=(f"policy {policy.name}", setting_step(keys[0], policy.definition[keys[0]]), "refused"),
                 why=(
@@ -255,29 +265,6 @@ def _delay_arguments(queue: Queue) -> str:
 
 
 RULES: Final = (
-    Rule(
-        id="native-delay-ignored",
-        harm=Harm.SPUN,
-        summary="delayed retries asked of a broker that does not have them",
-        why=(
-            "Quorum queues delay retries by themselves from 4.3 on. Older brokers accept the arguments "
-            "`x-delayed-retry-*` and ignore them, so a letter that is given back returns at once and spins; "
-            "on 4.0 to 4.2 the delivery limit then throws it out. The policy keys are refused before 4.3.1, "
-            "and the arguments are refused on other queue types from 4.3 on."
-        ),
-        check=native_delay_ignored,
-    ),
-    Rule(
-        id="refused-by-4",
-        harm=Harm.STUCK,
-        summary="settings that RabbitMQ 4 refuses or ignores",
-        why=(
-            "4.0 refuses policies for mirrored queues (`ha-*`), and a definitions file that has one; 4.3 "
-            "also refuses `queue-master-locator` and queue version 1. `x-queue-mode` is taken and "
-            "ignored. Transient queues that are not exclusive are deprecated, though 4.3 still "
-            "takes them. A limit for a whole channel (global QoS) is not visible in a shape; 4.3 quietly "
-            "applies it to each consumer."
-        ),
-        check=refused_by_4,
-    ),
+    native_delay_ignored,
+    refused_by_4,
 )

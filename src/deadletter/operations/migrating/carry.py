@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -37,7 +36,7 @@ from deadletter.core.letter import names
 from deadletter.core.letter.same_letter import likeness
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.vhost import Queue
-from deadletter.errors import MoveFailed, WireError
+from deadletter.errors import MoveFailed
 from deadletter.move import courier
 from deadletter.move.courier import Courier, Deaths, Leave, Letter, Send, Terms, Verdict
 
@@ -222,9 +221,5 @@ async def _counts(link: Link, queue: str) -> QueueCounts:
 
 
 async def _declare(link: Link, queue: Queue) -> None:
-    channel = await (await link.connection("consume")).channel()
-    try:
+    async with await link.channel("consume") as channel:
         await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
-    finally:
-        with suppress(WireError):
-            await channel.close()

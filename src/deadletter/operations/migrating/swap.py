@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -371,12 +370,8 @@ class Swap:
             await asyncio.gather(task, lost, return_exceptions=True)
 
     async def _on_channel(self, work: Callable[[Channel], Awaitable[Any]]) -> Any:
-        channel = await self._connection.channel()
-        try:
+        async with await self._connection.channel() as channel:
             return await work(channel)
-        finally:
-            with suppress(WireError):
-                await channel.close()
 
 
 async def _ended(connection: Connection) -> WireError:

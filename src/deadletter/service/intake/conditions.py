@@ -14,7 +14,6 @@ runs for ever costs its time limit and a new process, and its neighbours keep th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from deadletter.core.deciding.decide import NO_ANSWERS, Answer
@@ -52,9 +51,7 @@ class Conditions:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:

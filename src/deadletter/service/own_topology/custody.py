@@ -64,7 +64,7 @@ SAFE: Final = Safety()
 
 
 class Custody:
-    """Of one vhost."""
+    """The custody of letters in one vhost."""
 
     def __init__(self, emit: Callable[[ServiceEvent], None]) -> None:
         self._emit = emit

@@ -22,7 +22,7 @@ from deadletter.service.telling.service_events import FindingNamed, ServiceEvent
 
 
 class OwnTopology:
-    """On one link."""
+    """The service's own exchanges, queues and policies, declared on one link."""
 
     def __init__(
         self, link: Link, asked: Management, settings: Settings, emit: Callable[[ServiceEvent], None]

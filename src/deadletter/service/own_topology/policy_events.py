@@ -30,7 +30,7 @@ async def listen(link: Link, shape: Topology, on_change: Callable[[], None]) -> 
     """Whether changes of policies are told on this link from now on."""
     if EVENTS not in shape.exchanges:
         return False
-    channel = await (await link.connection("consume")).channel()
+    channel = await link.channel("consume")
     queue = f"{_QUEUE}{secrets.token_hex(8)}"
 
     def on_delivery(delivery: Delivery) -> None:

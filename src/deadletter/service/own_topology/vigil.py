@@ -16,20 +16,20 @@ from deadletter.errors import ChannelClosed, WireError
 
 
 class Vigil:
-    """On one link."""
+    """Consumers that keep queues of ours from expiring, on one link."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._kept: dict[str, Channel] = {}
 
     async def over(self, queues: frozenset[str]) -> None:
-        """Over exactly these, from now on."""
+        """Consume exactly these queues from now on."""
         for queue in list(self._kept):
             if queue not in queues or self._kept[queue].error is not None:
                 await self._leave(queue)
         for queue in queues - self._kept.keys():
             # One channel each: a queue that is gone already closes the channel it was asked for on.
-            channel = await (await self._link.connection("consume")).channel()
+            channel = await self._link.channel("consume")
             with suppress(ChannelClosed):
                 await channel.qos(1)
                 await channel.consume(queue, _hold, partial(self._cancelled, queue))

@@ -285,7 +285,7 @@ class Channels:
                     channel.put(notice)
 
     async def run(self) -> None:
-        """Until `close`, or until it is cancelled."""
+        """Deliver notices until `close`, or until it is cancelled."""
         self._tasks = [asyncio.create_task(channel.run(), name=channel.name) for channel in self._channels]
         closing = asyncio.create_task(self._closing.wait())
         try:

@@ -21,18 +21,8 @@ from deadletter.core.guards.gate import GateState
 from deadletter.core.layouts.naming import HELD
 from deadletter.core.letter.names import is_ours
 from deadletter.core.text.durations import rough_duration_text
+from deadletter.service.telling import service_events as events
 from deadletter.service.telling.alerting import Alert, Alerts, AlertSeverity, Notice, level
-from deadletter.service.telling.service_events import (
-    FindingGone,
-    FindingNamed,
-    GateChanged,
-    GrowthFound,
-    QueueGone,
-    QueueSeen,
-    Recovered,
-    ServiceEvent,
-    Trouble,
-)
 from deadletter.service.telling.service_health import POLICY
 
 GROWTH_SPAN_S: Final = 60.0
@@ -70,26 +60,26 @@ class AlertBook:
         self._alerts = alerts or Alerts()
         self._growth: dict[str, _Growth] = {}
 
-    def hear(self, event: ServiceEvent) -> None:
+    def hear(self, event: events.ServiceEvent) -> None:
         """One fact. Most are not about alerts."""
         match event:
-            case QueueSeen():
+            case events.QueueSeen():
                 self._queue_seen(event)
-            case QueueGone(queue=queue):
+            case events.QueueGone(queue=queue):
                 self._queue_gone(queue)
-            case GateChanged():
+            case events.GateChanged():
                 self._gate_changed(event)
-            case GrowthFound(origin=origin, copies=copies, why=why):
+            case events.GrowthFound(origin=origin, copies=copies, why=why):
                 text = f"{origin}: {copies} letters of one id, its letters are held; {why}"
                 self._observe(f"copies:{origin}", AlertSeverity.CRITICAL, text)
-            case FindingNamed(rule=rule, subject=subject, why=why):
+            case events.FindingNamed(rule=rule, subject=subject, why=why):
                 self._observe(f"finding:{rule}:{subject}", AlertSeverity.WARNING, why)
-            case FindingGone(rule=rule, subject=subject):
+            case events.FindingGone(rule=rule, subject=subject):
                 self._observe(f"finding:{rule}:{subject}", None, f"{subject}: {rule} is mended")
-            case Trouble(what=what, why=why):
+            case events.Trouble(what=what, why=why):
                 if (severity := _severity_of(what)) is not None:
                     self._observe(f"trouble:{what}", severity, f"{self._named(what)}: {why}")
-            case Recovered(what=what):
+            case events.Recovered(what=what):
                 if _severity_of(what) is not None:
                     self._observe(f"trouble:{what}", None, f"{self._named(what)} works again")
             case _:
@@ -108,7 +98,7 @@ class AlertBook:
 
     # -- queues -------------------------------------------------------------------------------------------
 
-    def _queue_seen(self, seen: QueueSeen) -> None:
+    def _queue_seen(self, seen: events.QueueSeen) -> None:
         if seen.queue.startswith(HELD):
             self._held(seen)
         elif seen.watched and not is_ours(seen.queue):
@@ -116,7 +106,7 @@ class AlertBook:
             self._age(seen)
             self._growing(seen)
 
-    def _depth(self, seen: QueueSeen) -> None:
+    def _depth(self, seen: events.QueueSeen) -> None:
         settings = self._settings
         self._measure(
             f"depth:{seen.queue}",
@@ -127,7 +117,7 @@ class AlertBook:
             "{:,.0f}".format,
         )
 
-    def _age(self, seen: QueueSeen) -> None:
+    def _age(self, seen: events.QueueSeen) -> None:
         settings = self._settings
         if seen.oldest_s is None and seen.depth:
             return  # nobody knows; that is no news
@@ -143,7 +133,7 @@ class AlertBook:
             lambda limit_ms: rough_duration_text(round(limit_ms)),
         )
 
-    def _growing(self, seen: QueueSeen) -> None:
+    def _growing(self, seen: events.QueueSeen) -> None:
         limit = self._settings.growth_per_minute
         key = f"growth:{seen.queue}"
         if limit is None:
@@ -161,7 +151,7 @@ class AlertBook:
         text = f"{seen.queue} grows by {smooth.per_minute:,.0f} letters a minute"
         self._measure(key, smooth.per_minute, limit, None, text, "{:,.0f}".format)
 
-    def _held(self, seen: QueueSeen) -> None:
+    def _held(self, seen: events.QueueSeen) -> None:
         text = f"{seen.queue}: a guard holds {seen.depth:,} letters"
         limit = self._settings.held
         self._measure(f"held:{seen.queue}", seen.depth, limit, None, text, "{:,.0f}".format)
@@ -173,7 +163,7 @@ class AlertBook:
 
     # -- gates --------------------------------------------------------------------------------------------
 
-    def _gate_changed(self, changed: GateChanged) -> None:
+    def _gate_changed(self, changed: events.GateChanged) -> None:
         breaker, copies = f"breaker:{changed.gate}", f"copies:{changed.origin}"
         match changed.state:
             case GateState.OPEN:

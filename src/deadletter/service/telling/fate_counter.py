@@ -56,9 +56,6 @@ class FateCounter:
         """Somebody writes into this list how late letters were."""
         self._late.append(late_s)
 
-    def unfollow(self, late_s: list[float]) -> None:
-        self._late = [one for one in self._late if one is not late_s]
-
     def tell(self) -> None:
         """What happened since the last time."""
         if self._fates:

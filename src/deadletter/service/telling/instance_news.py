@@ -56,12 +56,12 @@ class InstanceNews:
 
     async def on(self, link: Link) -> None:
         """Begin to listen on this link."""
-        taking = await (await link.connection("consume")).channel()
+        taking = await link.channel("consume")
         await taking.declare_exchange(EXCHANGE, "fanout")
         queue = f"{EXCHANGE}.{self._me}"
         await taking.declare_queue(queue, durable=False, exclusive=True)
         await taking.bind_queue(queue, EXCHANGE)
-        self._giving = await (await link.connection("declare")).channel()
+        self._giving = await link.channel()
         self._publishing = self._giving.publishing(EXCHANGE, self._me, mandatory=False)
 
         def on_delivery(delivery: Delivery) -> None:

@@ -24,6 +24,7 @@ import structlog
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
 from deadletter.core.guards.gate import GateState
+from deadletter.service.telling import service_events as events
 from deadletter.service.telling.log_lines import (
     FIELD_CHARS,
     Lines,
@@ -32,28 +33,6 @@ from deadletter.service.telling.log_lines import (
     safe,
     shown,
     told_value,
-)
-from deadletter.service.telling.service_events import (
-    BudgetSeen,
-    Confirmed,
-    Decided,
-    FindingGone,
-    FindingNamed,
-    GateChanged,
-    GrowthFound,
-    HousekeepingDone,
-    Late,
-    LeaseChanged,
-    LifeChanged,
-    PoliciesChanged,
-    QueueGone,
-    QueueSeen,
-    Recovered,
-    ServiceEvent,
-    ServiceListener,
-    Stage,
-    SweepEnded,
-    Trouble,
 )
 
 Format: TypeAlias = Literal["text", "json"]
@@ -67,7 +46,7 @@ CHANGED_S: Final = 5.0
 _REMEMBERED: Final = 10_000
 _MERGED_LINES: Final = 1_000
 _TOLD: Final = 5
-"""So many names are listed in one value."""
+"""The most names that are listed in one value."""
 _PROBLEMS: Final = 20
 
 
@@ -88,8 +67,8 @@ class Logs:
     def dropped(self) -> int:
         return self.lines.dropped
 
-    def broken(self, listener: ServiceListener, error: Exception) -> None:
-        """For `Hub(on_broken=…)`."""
+    def broken(self, listener: events.ServiceListener, error: Exception) -> None:
+        """A line about a listener that raised; for `Hub(on_broken=…)`."""
         self.listener.log.error(
             "a part of the service that listens failed; letters go on", part=repr(listener), error=repr(error)
         )
@@ -191,27 +170,27 @@ class LogListener:
         self._named: set[tuple[str, str]] = set()
         self._troubles: dict[str, tuple[str, float]] = {}
 
-    def __call__(self, event: ServiceEvent) -> None:
+    def __call__(self, event: events.ServiceEvent) -> None:
         log = self.log
         match event:
-            case Confirmed(fates=fates):
+            case events.Confirmed(fates=fates):
                 self._merge(fates)
-            case Decided():
+            case events.Decided():
                 self._decided(event)
-            case Late() | QueueSeen() | BudgetSeen():
+            case events.Late() | events.QueueSeen() | events.BudgetSeen():
                 pass  # numbers: they are metrics
-            case QueueGone(queue=queue):
+            case events.QueueGone(queue=queue):
                 log.info("a queue is gone", queue=queue)
-            case GateChanged(gate=gate, origin=origin, state=state, guard=guard, why=why):
+            case events.GateChanged(gate=gate, origin=origin, state=state, guard=guard, why=why):
                 say = log.warning if state is GateState.CLOSED else log.info
                 say(f"gate {state.value}", gate=gate, origin=origin, guard=guard, why=why)
-            case LeaseChanged(name=name, held=held):
+            case events.LeaseChanged(name=name, held=held):
                 log.info("lease taken" if held else "lease given up", lease=name)
-            case HousekeepingDone(delays=delays, ways=ways):
+            case events.HousekeepingDone(delays=delays, ways=ways):
                 log.info("deleted what nobody uses", delays=delays, ways_back=ways)
-            case SweepEnded():
+            case events.SweepEnded():
                 self._swept(event)
-            case GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):
+            case events.GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):
                 log.error(
                     "a letter multiplies: its path is stopped",
                     origin=origin,
@@ -219,29 +198,29 @@ class LogListener:
                     copies=copies,
                     why=why,
                 )
-            case FindingNamed(rule=rule, subject=subject, why=why):
+            case events.FindingNamed(rule=rule, subject=subject, why=why):
                 if (rule, subject) not in self._named:
                     if len(self._named) >= _REMEMBERED:
                         self._named.clear()
                     self._named.add((rule, subject))
                     log.warning("finding", rule=rule, subject=subject, why=why)
-            case FindingGone(rule=rule, subject=subject):
+            case events.FindingGone(rule=rule, subject=subject):
                 self._named.discard((rule, subject))
                 log.info("finding gone", rule=rule, subject=subject)
-            case Trouble():
+            case events.Trouble():
                 self._trouble(event)
-            case Recovered(what=what, why=why):
+            case events.Recovered(what=what, why=why):
                 self._troubles.pop(what, None)
                 what, why = shown(what, why)
                 log.info("works again", what=what, why=why)
-            case PoliciesChanged(count=count, where=where, problems=problems):
+            case events.PoliciesChanged(count=count, where=where, problems=problems):
                 log.info("policies in force", count=count, where=where)
                 for problem in problems[:_PROBLEMS]:
                     log.warning("a policy is ignored", why=problem)
                 if len(problems) > _PROBLEMS:
                     log.warning("more policies are ignored", count=len(problems) - _PROBLEMS)
-            case LifeChanged(stage=stage, why=why):
-                if stage in (Stage.STOPPING, Stage.STOPPED):
+            case events.LifeChanged(stage=stage, why=why):
+                if stage in (events.Stage.STOPPING, events.Stage.STOPPED):
                     self.flush()
                 log.info(stage.value, why=why)
             case _:
@@ -277,7 +256,7 @@ class LogListener:
             self._flush_asked = True
             self._later(MERGE_S, self.flush)
 
-    def _decided(self, event: Decided) -> None:
+    def _decided(self, event: events.Decided) -> None:
         fate = event.fate
         self.log.debug(
             f"decided: {fate.step.value}",
@@ -292,7 +271,7 @@ class LogListener:
             why=event.why,
         )
 
-    def _swept(self, event: SweepEnded) -> None:
+    def _swept(self, event: events.SweepEnded) -> None:
         say = self.log.warning if event.failed or event.kept else self.log.info
         say(
             "swept",
@@ -306,7 +285,7 @@ class LogListener:
             why="; ".join(one.why for one in event.kept[:_TOLD]),
         )
 
-    def _trouble(self, event: Trouble) -> None:
+    def _trouble(self, event: events.Trouble) -> None:
         now = self._clock()
         why, said_at = self._troubles.get(event.what, (None, 0.0))
         if why is not None and now - said_at < (AGAIN_S if why == event.why else CHANGED_S):

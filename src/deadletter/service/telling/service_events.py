@@ -112,7 +112,7 @@ class SweepEnded:
     why: str
     """Who asked: timer, startup, signal, request; gate, when it goes on with what a gate had held."""
     kept: tuple[KeptBy, ...] = ()
-    """Of those that are left."""
+    """The letters that are left, by the gate that keeps them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class Trouble:
     what: str
     why: str
     seconds: float | None = None
-    """Until the next try."""
+    """Time until the next try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,31 +36,11 @@ from deadletter import __version__
 from deadletter.core.deciding.states import Step
 from deadletter.core.guards.gate import GateState
 from deadletter.core.layouts.naming import HELD
+from deadletter.service.telling import service_events as events
 from deadletter.service.telling.log_lines import without_channel
-from deadletter.service.telling.service_events import (
-    BudgetSeen,
-    Confirmed,
-    Decided,
-    FindingGone,
-    FindingNamed,
-    GateChanged,
-    GrowthFound,
-    HousekeepingDone,
-    Late,
-    LeaseChanged,
-    LifeChanged,
-    PoliciesChanged,
-    QueueGone,
-    QueueSeen,
-    Recovered,
-    ServiceEvent,
-    Stage,
-    SweepEnded,
-    Trouble,
-)
 
 LABEL_SETS: Final = 2_000
-"""So many series of one metric are told apart."""
+"""The most series of one metric that are told apart."""
 _KEPT_BESIDE: Final = 18_000
 """Of a gauge so many more are remembered, to be told as one."""
 _LABEL_CHARS: Final = 1_000
@@ -187,7 +167,7 @@ _OF_A_QUEUE: Final = (QUEUE_LETTERS, QUEUE_OLDEST, QUEUE_GROWTH, QUEUE_CONSUMERS
 
 
 class Metrics:
-    """Hears every fact; tells the numbers."""
+    """The service's counters, gauges and histograms: hears every event, tells the numbers."""
 
     def __init__(self, *, lines_dropped: Callable[[], int] = lambda: 0) -> None:
         self._lines_dropped = lines_dropped
@@ -196,59 +176,59 @@ class Metrics:
         self._letters = self._series[LETTERS]
         self._delays = self._histograms[RETRY_DELAY]
 
-    def __call__(self, event: ServiceEvent) -> None:
+    def __call__(self, event: events.ServiceEvent) -> None:
         match event:
-            case Confirmed(fates=fates):
+            case events.Confirmed(fates=fates):
                 for fate, number in fates.items():
                     level = "" if fate.delay_ms is None else str(fate.delay_ms)
                     key = (fate.step.value, fate.source, fate.origin, fate.reason, fate.policy, level)
                     self._letters.add(key, number)
                     if fate.step is Step.DELAYED and fate.delay_ms is not None:
                         self._delays.observe(fate.delay_ms / 1000, number)
-            case Late(seconds=lateness):
+            case events.Late(seconds=lateness):
                 observe = self._histograms[LATENESS].observe
                 for seconds in lateness:
                     observe(seconds)
-            case Decided():
+            case events.Decided():
                 pass  # counted once it is confirmed
-            case QueueSeen():
+            case events.QueueSeen():
                 self._see(event)
-            case QueueGone(queue=queue):
+            case events.QueueGone(queue=queue):
                 for gauge in _OF_A_QUEUE:
                     self._series[gauge].remove((queue,))
                 self._letters.fold(lambda key: key[1] == queue)
                 self._series[SWEEPS].fold(lambda key: key[0] == queue)
-            case GateChanged(gate=gate, guard=guard, state=state):
+            case events.GateChanged(gate=gate, guard=guard, state=state):
                 self._series[GATE_STATE].set((gate, guard), GATE_VALUES[state])
-            case BudgetSeen(policy=policy, used=used, limit=limit):
+            case events.BudgetSeen(policy=policy, used=used, limit=limit):
                 self._series[BUDGET_USED].set((policy,), used)
                 self._series[BUDGET_LIMIT].set((policy,), limit)
-            case LeaseChanged(name=name, held=held):
+            case events.LeaseChanged(name=name, held=held):
                 self._series[LEASE_HELD].set((name,), int(held))
-            case HousekeepingDone(delays=delays, ways=ways):
+            case events.HousekeepingDone(delays=delays, ways=ways):
                 self._series[TIDIED].add(("delay",), delays)
                 self._series[TIDIED].add(("way back",), ways)
-            case SweepEnded(dlq=dlq, why=why, seconds=took):
+            case events.SweepEnded(dlq=dlq, why=why, seconds=took):
                 self._series[SWEEPS].add((dlq, why), 1)
                 self._histograms[SWEEP_SECONDS].observe(took)
-            case GrowthFound(origin=origin):
+            case events.GrowthFound(origin=origin):
                 self._series[GROWTH_ALARMS].add((origin,), 1)
-            case FindingNamed(rule=rule, subject=subject):
+            case events.FindingNamed(rule=rule, subject=subject):
                 self._series[FINDINGS].set((rule, subject), 1)
-            case FindingGone(rule=rule, subject=subject):
+            case events.FindingGone(rule=rule, subject=subject):
                 self._series[FINDINGS].remove((rule, subject))
-            case Trouble(what=what) | Recovered(what=what):
-                self._series[TROUBLE].set((without_channel(what),), int(isinstance(event, Trouble)))
-            case PoliciesChanged(count=count, problems=problems):
+            case events.Trouble(what=what) | events.Recovered(what=what):
+                self._series[TROUBLE].set((without_channel(what),), int(isinstance(event, events.Trouble)))
+            case events.PoliciesChanged(count=count, problems=problems):
                 self._series[POLICIES].set((), count)
                 self._series[POLICIES_IGNORED].set((), len(problems))
-            case LifeChanged(stage=stage):
-                for each in Stage:
+            case events.LifeChanged(stage=stage):
+                for each in events.Stage:
                     self._series[UP].set((each.value,), int(each is stage))
             case _:
                 assert_never(event)
 
-    def _see(self, seen: QueueSeen) -> None:
+    def _see(self, seen: events.QueueSeen) -> None:
         key = (seen.queue,)
         self._series[QUEUE_LETTERS].set(key, seen.depth)
         self._series[QUEUE_GROWTH].set(key, seen.growth_per_s)
@@ -269,7 +249,7 @@ class Metrics:
         return Snapshot(series=series, histograms=histograms)
 
     def render(self, accept: str = "") -> bytes:
-        """In the format that an Accept header asks for."""
+        """The numbers as text, in the format that an Accept header asks for."""
         return self.snapshot().render(accept)[0]
 
 

@@ -31,11 +31,6 @@ class Notifier:
         self._said = False
         self._stage = Stage.STARTING
 
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody listens."""
-        return self._address is not None
-
     def __call__(self, event: ServiceEvent) -> None:
         match event:
             case LifeChanged(stage=stage, why=why):

@@ -63,15 +63,9 @@ class Container:
 
     def _run(self) -> None:
         _docker("start", self.claim.name)
-        ports = self.claim.ports
-        api = f"http://127.0.0.1:{ports.api}/api"
         limit_at = time.monotonic() + self.start_limit_s
         while time.monotonic() < limit_at:
-            version = probe.greeted_version(ports.amqp)
-            if (
-                version is not None
-                and probe.management_version(api, "amqp://guest:guest@127.0.0.1") is not None
-            ):
+            if (version := probe.ready_version(self.claim.ports)) is not None:
                 self.version = version
                 return
             time.sleep(_POLL_S)

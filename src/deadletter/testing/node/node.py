@@ -194,17 +194,11 @@ class BrokerNode:
         raise self._failure(f"epmd did not listen within {self.start_limit_s:g} s")
 
     def _await_ready(self, server: subprocess.Popen[bytes]) -> None:
-        ports = self.claim.ports
         limit_at = time.monotonic() + self.start_limit_s
         while time.monotonic() < limit_at:
             if server.poll() is not None:
                 raise self._failure(f"RabbitMQ ended with code {server.returncode} instead of starting")
-            version = probe.greeted_version(ports.amqp)
-            api = f"http://127.0.0.1:{ports.api}/api"
-            if (
-                version is not None
-                and probe.management_version(api, "amqp://guest:guest@127.0.0.1") is not None
-            ):
+            if (version := probe.ready_version(self.claim.ports)) is not None:
                 # The doors open a moment before the start is complete; a shutdown in between goes wrong.
                 self.rabbitmqctl("await_startup")
                 self.version = version

@@ -28,13 +28,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Protocol, assert_never
+from typing import Protocol, TypedDict, Unpack, assert_never
 
 from deadletter.errors import NoPrivateBroker, UsageError
 from deadletter.testing.node import node_files, probe, processes
 from deadletter.testing.node.container import SEEN_AT, Container, remove_container
 from deadletter.testing.node.node import BrokerNode, PortClash
-from deadletter.testing.node.node_files import Claim, TlsFiles
+from deadletter.testing.node.node_files import TlsFiles
 from deadletter.testing.node.releases import Given, Image, Install, find
 
 __all__ = ["PrivateBroker", "TlsFiles", "private_broker", "start_private_broker"]
@@ -65,10 +65,6 @@ class PrivateBroker:
     node: str | None  # Erlang's name for it; None when it was given
     _life: _Life | None = field(repr=False)
 
-    @property
-    def is_given(self) -> bool:
-        return self._life is None
-
     def rabbitmqctl(self, *arguments: str) -> str:
         """What `rabbitmqctl` prints, asked of this broker."""
         return self._ours("run rabbitmqctl on").rabbitmqctl(*arguments)
@@ -93,37 +89,34 @@ class PrivateBroker:
         return self._life
 
 
+class NodeWishes(TypedDict, total=False):
+    """What may be asked of a node that is started, as keywords."""
+
+    tls: TlsFiles | None
+    extra_config: Sequence[str]
+    """Lines for rabbitmq.conf."""
+    extra_plugins: Sequence[str]
+    """Names beside management and shovel."""
+    start_limit_s: float
+    """90 unless said otherwise."""
+
+
 @contextmanager
 def private_broker(
-    version: str | Path | None = None,
-    *,
-    tls: TlsFiles | None = None,
-    extra_config: Sequence[str] = (),
-    extra_plugins: Sequence[str] = (),
-    start_limit_s: float = START_LIMIT_S,
+    version: str | Path | None = None, **wishes: Unpack[NodeWishes]
 ) -> Iterator[PrivateBroker]:
     """A private broker for as long as the block lasts. See `start_private_broker`."""
-    broker = start_private_broker(
-        version, tls=tls, extra_config=extra_config, extra_plugins=extra_plugins, start_limit_s=start_limit_s
-    )
+    broker = start_private_broker(version, **wishes)
     try:
         yield broker
     finally:
         broker.stop()
 
 
-def start_private_broker(
-    version: str | Path | None = None,
-    *,
-    tls: TlsFiles | None = None,
-    extra_config: Sequence[str] = (),
-    extra_plugins: Sequence[str] = (),
-    start_limit_s: float = START_LIMIT_S,
-) -> PrivateBroker:
+def start_private_broker(version: str | Path | None = None, **wishes: Unpack[NodeWishes]) -> PrivateBroker:
     """Start a broker; ready when this returns. `stop` ends it, at the latest when the interpreter ends.
 
     `version` is "3.10", "4.0", "4.3", ... or the path of a fetched root; None takes DLQ_URL or what is there.
-    `extra_config` are lines for rabbitmq.conf, `extra_plugins` names beside management and shovel.
     """
     source = find(version)
     match source:
@@ -139,27 +132,15 @@ def start_private_broker(
     tries_left = _PORT_TRIES
     while True:
         try:
-            return _start(
-                source,
-                tls=tls,
-                extra_config=extra_config,
-                extra_plugins=extra_plugins,
-                start_limit_s=start_limit_s,
-            )
+            return _start(source, **wishes)
         except PortClash:
             tries_left -= 1
             if not tries_left:
                 raise
 
 
-def _start(
-    source: Install | Image,
-    *,
-    tls: TlsFiles | None,
-    extra_config: Sequence[str],
-    extra_plugins: Sequence[str],
-    start_limit_s: float,
-) -> PrivateBroker:
+def _start(source: Install | Image, **wishes: Unpack[NodeWishes]) -> PrivateBroker:
+    tls, start_limit_s = wishes.get("tls"), wishes.get("start_limit_s", START_LIMIT_S)
     with node_files.locked() as folder:
         for left_behind in node_files.stale(folder):
             _clear(left_behind)
@@ -182,8 +163,8 @@ def _start(
             listen=listen,
             seen_at=seen_at,
             tls=tls,
-            plugins=extra_plugins,
-            extra=[*more, *extra_config],
+            plugins=wishes.get("extra_plugins", ()),
+            extra=[*more, *wishes.get("extra_config", ())],
         )
         life.start()
     except BaseException as error:
@@ -197,13 +178,9 @@ def _start(
         api=f"http://127.0.0.1:{claim.ports.api}/api",
         tls_url=f"amqps://guest:guest@localhost:{claim.ports.tls}" if tls is not None else None,
         version=life.version,
-        node=_node_name(claim, source),
+        node=claim.node if isinstance(source, Install) else None,
         _life=life,
     )
-
-
-def _node_name(claim: Claim, source: Install | Image) -> str | None:
-    return claim.node if isinstance(source, Install) else None
 
 
 def _clear(node_folder: Path) -> None:

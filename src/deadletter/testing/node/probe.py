@@ -14,6 +14,8 @@ import socket
 from contextlib import closing
 from urllib.parse import unquote, urlsplit
 
+from deadletter.testing.node.node_files import Ports
+
 _AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"
 _GREETING_LIMIT_BYTES = 65_536
 _VERSION_FIELD = b"\x07versionS"  # in the server properties of connection.start: name, then a long string
@@ -26,6 +28,13 @@ def listens(port: int, *, timeout_s: float = 2.0) -> bool:
     except OSError:
         return False
     return True
+
+
+def ready_version(ports: Ports) -> str | None:
+    """The version of the node on these ports, or None until both its doors are open."""
+    version = greeted_version(ports.amqp)
+    api = f"http://127.0.0.1:{ports.api}/api"
+    return version if version and management_version(api, "amqp://guest:guest@127.0.0.1") else None
 
 
 def greeted_version(port: int, *, timeout_s: float = 2.0) -> str | None:

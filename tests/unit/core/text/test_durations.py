@@ -1,4 +1,7 @@
-"""`core.text.durations`: one reader of times for file, environment and command line, and what is printed."""
+"""One reader of times for file, environment and command line, and what is printed.
+
+About `core.text.durations`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`core.topology.rabbitmq_commands`: lines for a shell, whatever the names in them are made of; and
-`operations.lifting`: which of them is advised."""
+"""Lines for a shell, whatever the names in them are made of, and which of them is advised.
+
+About `core.topology.rabbitmq_commands`, `operations.lifting`.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,6 @@ def never(why: str) -> None:
 
 def test_life_is_told(systemd: Systemd) -> None:
     notifier = Notifier(systemd.environ, on_trouble=never)
-    assert notifier.wanted
     notifier(LifeChanged(stage=Stage.STARTING))
     assert systemd.heard() == ["STATUS=starting"]
     notifier(LifeChanged(stage=Stage.READY, why="3 watches"))
@@ -116,7 +115,6 @@ async def test_without_systemd_nothing_is_sent(environ: dict[str, str]) -> None:
     notifier(LifeChanged(stage=Stage.READY))
     notifier.reloading()
     await asyncio.wait_for(notifier.run(), 60)
-    assert not notifier.wanted
 
 
 def test_a_socket_that_is_gone_is_said_once(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class MemoryExchange:
     durable: bool = True
     arguments: Mapping[str, Value] = field(default_factory=dict)
     alternate: str | None = None
-    """By argument or policy."""
+    """The alternate exchange, by argument or policy."""
     bindings: list[BoundKey] = field(default_factory=list)
 
 

@@ -217,7 +217,7 @@ class Shapes:
     def unbind(
         self, to: str, exchange: str, key: str, arguments: Mapping[str, Value], *, to_exchange: bool = False
     ) -> None:
-        """Of what is not there: nothing, as in RabbitMQ."""
+        """Take a binding away; one that is not there is no error, as in RabbitMQ."""
         self._not_default(exchange)
         found = self.exchanges.get(exchange)
         bound = BoundKey(to=to, key=key, arguments=arguments, to_exchange=to_exchange)
