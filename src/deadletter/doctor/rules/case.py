@@ -13,7 +13,7 @@ from deadletter.core.topology.merging import Chooser
 from deadletter.core.topology.rabbitmq_versions import Traits, traits_of
 from deadletter.core.topology.routing import Router
 from deadletter.core.topology.vhost import Queue, Topology
-from deadletter.doctor.finding import Finding, Evidence, Harm
+from deadletter.doctor.finding import Evidence, Finding, Harm
 
 
 @dataclass(frozen=True, kw_only=True)

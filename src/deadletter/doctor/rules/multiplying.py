@@ -16,7 +16,7 @@ from deadletter.core.topology.fanout import copied_together, owner
 from deadletter.core.topology.routing import Reach, keys_of
 from deadletter.core.topology.routing_keys import Keys
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Queue
-from deadletter.doctor.finding import Finding, Evidence, Harm, Severity
+from deadletter.doctor.finding import Evidence, Finding, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
 from deadletter.doctor.rules.case import Case, rule
 
