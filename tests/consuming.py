@@ -20,8 +20,8 @@ from tests.brokers import Vhost
 from deadletter import Consumer
 from deadletter.amqp.address import Address, parse_addresses
 from deadletter.consumer.events import Event, Handled, Lost
-from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import names
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.testing.cuttable_line import Plug
 from deadletter.testing.node.private import PrivateBroker
 

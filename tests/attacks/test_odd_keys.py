@@ -23,13 +23,13 @@ from tests.serving import Application, served
 
 from deadletter import Message as LibraryMessage
 from deadletter import fixed
-from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import message, names
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.key_bytes import as_text
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.wrapping import CONTENT_TYPE, wrap
+from deadletter.core.topology.layout_names import LayoutName
 
 ODD = b"k\xff\xfe.\xe9t\xe9"
 KEY = as_text(ODD)

@@ -19,7 +19,7 @@ from tests.consuming import ASIDE, consumer, post, serving, until
 from tests.serving import served
 
 from deadletter import Message, fixed
-from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.errors import ServiceRefused
 
 RETRY = {"x_dead_letter_exchange": "orders__retry_dlx"}

@@ -18,10 +18,11 @@ from deadletter.adapters.terms import AdapterTerms
 from deadletter.consumer.events import Fate, Handled
 from deadletter.consumer.handlers.failure_details import type_of
 from deadletter.consumer.handlers.handler_end import decided
-from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past, Reject, RouteOut
+from deadletter.consumer.queues.layout_routes import LayoutRoutes, Past, Reject, RouteOut
 from deadletter.core.deciding.decision import Discard, Leave, Park, Retry
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause
+from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.move.verdict import Send
 
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 from deadletter.consumer.backoffs import Delays, exponential, fixed, linear
 from deadletter.consumer.handlers.failure_details import Redact, Teller
 from deadletter.consumer.outcomes import OnErrorRule, Rules
-from deadletter.consumer.queues.layout_routes import ConsumerLayout
+from deadletter.core.topology.layout_names import AdapterLayoutName, ConsumerLayout
 from deadletter.errors import UsageError
 
-AdapterLayout: TypeAlias = Literal["ladder", "loop", "return", "native", "external"]
 DELIVERIES: Final = 20
 """More than our own consumer allows: here a broker that does not take a retry costs deliveries too."""
 PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
@@ -45,7 +44,7 @@ class AdapterTerms:
 class AdapterWishes(TypedDict, total=False):
     """What every adapter takes, as keywords."""
 
-    layout: AdapterLayout
+    layout: AdapterLayoutName
     """`ladder` unless said otherwise."""
     retries: int
     """5 unless said otherwise."""

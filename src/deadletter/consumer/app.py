@@ -28,23 +28,24 @@ from deadletter.consumer.handlers.once import MessageKey
 from deadletter.consumer.idempotency import Ids
 from deadletter.consumer.outcomes import OnErrorRule
 from deadletter.consumer.queues.health_wait import HealthCheck
-from deadletter.consumer.queues.queue_options import LAYOUTS, LayoutName, QueueOptions, QueueWishes
+from deadletter.consumer.queues.layout_routes import delays_of
+from deadletter.consumer.queues.queue_options import QueueOptions, QueueWishes
 from deadletter.consumer.serving import DepthAlert, DepthCall, DepthWatch, Serving
 from deadletter.consumer.signals import Signals
 from deadletter.consumer.statistics import (
     QueueStatistics,
-    delays_of,
     drain_level,
     queue_statistics,
     way_of,
 )
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.errors import CannotConnect, UsageError
 from deadletter.move.courier import MoveTally
 
 if TYPE_CHECKING:
     from deadletter.testing.memory import MemoryBroker
 
-__all__ = ["LAYOUTS", "Consumer", "DepthAlert", "LayoutName"]
+__all__ = ["Consumer", "DepthAlert"]
 
 FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 DEPTH_S: Final = 30.0

@@ -24,10 +24,10 @@ from deadletter.consumer.queues.declared_layouts import BrokerInProcess, Declare
 from deadletter.consumer.queues.due_release import Releasing
 from deadletter.consumer.queues.extra_rungs import declare_rung, is_extra_rung
 from deadletter.consumer.queues.health_wait import HealthCheck, HealthWait
-from deadletter.consumer.queues.layout_routes import ConsumerLayout
 from deadletter.consumer.queues.queue_consumer import QueueConsumer
 from deadletter.consumer.queues.queue_options import QueueOptions
 from deadletter.core.guards.budget import Budget
+from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.errors import ConnectionLost, DeadletterError, MoveFailed
 
 PAUSE_S: Final = 1.0

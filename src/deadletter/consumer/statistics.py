@@ -5,7 +5,7 @@ Both work on connections of their own, whether the consumer runs or not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -13,15 +13,15 @@ from deadletter.amqp.address import Address
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.queue_counts import counts_of, counts_of_existing
 from deadletter.broker.session import Link
-from deadletter.consumer.queues.layout_routes import ConsumerLayout, extra_rung_name
+from deadletter.consumer.queues.layout_routes import delays_of, parked_in
 from deadletter.consumer.queues.queue_options import QueueOptions
 from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Schedule
-from deadletter.core.layouts import ladder, looping
-from deadletter.core.layouts.naming import DUE, PARKED, dlq_name, level_name
+from deadletter.core.layouts.naming import DUE
 from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths
 from deadletter.core.letter.letter import Letter
+from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.errors import ManagementRefused, UsageError
 from deadletter.move.courier import Bounds, Courier, MoveTally
 from deadletter.move.verdict import Leave, Send, Verdict
@@ -50,45 +50,6 @@ class QueueStatistics:
     parked_in: str | None = None
     """Where its parked letters are; None where the application's own set-up decides that."""
     parked: int | None = None
-
-
-def delays_of(
-    way: ConsumerLayout, queue: str, schedule: Schedule, more: Sequence[Schedule]
-) -> Mapping[str, int]:
-    """The queues in which letters wait, and for how long; `schedule` is the queue's own."""
-    asked = {ms for one in more for ms in one.levels_ms}
-    match way:
-        case ConsumerLayout.RETURN:
-            return {level_name(ms): ms for ms in sorted(schedule.levels_ms | asked)}
-        case ConsumerLayout.LADDER:
-            own = schedule.typical_delays_ms
-            rungs = {
-                ladder.rung_name(queue, retry): own[min(retry, len(own)) - 1]
-                for retry in range(1, schedule.retries + 1)
-            }
-            extra = sorted(asked - schedule.levels_ms)
-            return {**rungs, **{extra_rung_name(queue, ms): ms for ms in extra}}
-        case ConsumerLayout.LOOP:
-            return {looping.retry_queue_name(queue): next(iter(schedule.levels_ms), 0)}
-        case ConsumerLayout.NATIVE | ConsumerLayout.EXTERNAL:
-            return {}
-        case _:
-            assert_never(way)
-
-
-def parked_in(way: ConsumerLayout, queue: str) -> str | None:
-    """The queue of its parked letters."""
-    match way:
-        case ConsumerLayout.RETURN:
-            return PARKED
-        case ConsumerLayout.LADDER:
-            return ladder.dlq_name(queue)
-        case ConsumerLayout.LOOP | ConsumerLayout.NATIVE:
-            return dlq_name(queue)
-        case ConsumerLayout.EXTERNAL:
-            return None
-        case _:
-            assert_never(way)
 
 
 async def way_of(link: Link, api: str | None, desk: QueueOptions) -> ConsumerLayout:

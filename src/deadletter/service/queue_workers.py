@@ -22,6 +22,7 @@ from deadletter.core.layouts.naming import DUE, HELD
 from deadletter.core.text.glob import glob
 from deadletter.core.topology.descent import Descent
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.core.topology.vhost import Topology
 from deadletter.errors import ServiceRefused
@@ -32,7 +33,6 @@ from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.guarded_release import GuardedRelease
 from deadletter.service.guarding.held_letters import Holding
 from deadletter.service.intake import copying
-from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.copying import FANOUT_RULE
 from deadletter.service.intake.sorting import Sorter, WatchedQueue

@@ -24,9 +24,10 @@ from tests.brokers import Vhost
 import deadletter.adapters.aio_pika as with_aio_pika
 import deadletter.adapters.pika as with_pika
 from deadletter.adapters.faststream import with_retries
-from deadletter.adapters.terms import AdapterLayout, AdapterWishes
+from deadletter.adapters.terms import AdapterWishes
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.outcomes import Park
+from deadletter.core.topology.layout_names import AdapterLayoutName
 from deadletter.errors import ServiceRefused, UsageError
 from deadletter.testing.node.private import PrivateBroker
 
@@ -119,7 +120,7 @@ each = pytest.mark.parametrize("consuming", FRAMEWORKS)
     [pytest.param("ladder", marks=pytest.mark.slow), "loop", "return", "native", "external"],
 )
 async def test_every_layout(
-    vhost: Vhost, broker: PrivateBroker, consuming: Consuming, layout: AdapterLayout
+    vhost: Vhost, broker: PrivateBroker, consuming: Consuming, layout: AdapterLayoutName
 ) -> None:
     """In `return` nobody releases here: what is due waits for `dlq serve`, or a consumer of ours."""
     if layout == "native" and not has_native(broker):

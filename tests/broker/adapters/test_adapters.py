@@ -31,7 +31,7 @@ from deadletter.adapters.faststream import with_retries
 from deadletter.adapters.framework_letters import letter_of
 from deadletter.adapters.packing import Packed, pack
 from deadletter.adapters.rulings import AdapterJudge, Parcel
-from deadletter.adapters.terms import AdapterLayout, agree
+from deadletter.adapters.terms import agree
 from deadletter.consumer.backoffs import fixed
 from deadletter.consumer.events import Event, Fate, Handled
 from deadletter.consumer.outcomes import RetryLater, retry
@@ -39,6 +39,7 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import View, view
 from deadletter.core.letter.wrapping import unwrap
+from deadletter.core.topology.layout_names import AdapterLayoutName
 from deadletter.errors import UsageError
 
 EXAMPLES = ROOT / "examples"
@@ -221,7 +222,7 @@ def test_the_layout_must_be_named() -> None:
         ("native", "the broker itself ends the retries of a queue"),
     ],
 )
-def test_more_retries_for_an_error_than_the_layout_has_are_refused(layout: AdapterLayout, why: str) -> None:
+def test_more_retries_for_an_error_than_a_layout_has_are_refused(layout: AdapterLayoutName, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         agree(QUEUE, layout=layout, retries=1, on={ValueError: retry(fixed(1), retries=2)})
 
@@ -229,7 +230,7 @@ def test_more_retries_for_an_error_than_the_layout_has_are_refused(layout: Adapt
 @pytest.mark.parametrize(
     ("layout", "delay_ms"), [("ladder", 1000), ("loop", 1000), ("native", 1000), ("external", None)]
 )
-def test_a_retry_is_told_with_the_delay_it_has(layout: AdapterLayout, delay_ms: int | None) -> None:
+def test_a_retry_is_told_with_the_delay_it_has(layout: AdapterLayoutName, delay_ms: int | None) -> None:
     """In `external` nobody here knows how long it waits."""
     judge = AdapterJudge(agree(QUEUE, layout=layout, backoff=fixed(1)))
     assert judge.after(redelivered(), ValueError("again"), 0).fact.delay_ms == delay_ms

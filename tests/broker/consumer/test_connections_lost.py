@@ -39,8 +39,8 @@ from tests.consuming import (
 
 from deadletter import Message, Park, fixed
 from deadletter.amqp.address import parse_addresses
-from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import names
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.testing.cuttable_line import Plug
 from deadletter.testing.node.private import PrivateBroker
 

@@ -26,7 +26,7 @@ from tests.consuming import (
 )
 
 from deadletter import Message, RetryLater, fixed
-from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.testing.node.private import PrivateBroker
 
 

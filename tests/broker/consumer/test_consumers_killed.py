@@ -22,8 +22,8 @@ from tests import postbox
 from tests.brokers import Vhost
 from tests.consuming import ASIDE, declare_orders, on_this_broker
 
-from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import names
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.testing.node.private import PrivateBroker
 
 DEADLY = """

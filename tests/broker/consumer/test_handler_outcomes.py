@@ -40,8 +40,8 @@ from tests.consuming import (
 
 from deadletter import Consumer, Message, Park, fixed, park
 from deadletter.consumer.events import Fate
-from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import names
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.errors import UsageError
 from deadletter.testing.node.private import PrivateBroker
 

@@ -21,7 +21,7 @@ from tests.brokers import Vhost, call
 from deadletter import Consumer, fixed
 from deadletter.broker.declare import declare
 from deadletter.consumer.events import Event, Fate, Handled, Lost
-from deadletter.consumer.queues.queue_options import LayoutName
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.testing.node.private import PrivateBroker
 
 DUE, PARKED, LEVEL = "deadletter.due", "deadletter.parked", "deadletter.delay.500"

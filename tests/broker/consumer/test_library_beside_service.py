@@ -25,8 +25,8 @@ from tests.consuming import (
 from tests.serving import served
 
 from deadletter import Consumer, Message, fixed
-from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import names
+from deadletter.core.topology.layout_names import LayoutName
 
 
 async def test_a_letter_between_the_library_and_the_service(vhost: Vhost, tmp_path: Path) -> None:

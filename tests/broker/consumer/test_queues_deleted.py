@@ -33,8 +33,8 @@ from tests.consuming import (
 )
 
 from deadletter import Consumer, Message, Park, fixed
-from deadletter.consumer.queues.queue_options import LayoutName
 from deadletter.core.letter import names
+from deadletter.core.topology.layout_names import LayoutName
 from deadletter.testing.node.private import PrivateBroker
 
 

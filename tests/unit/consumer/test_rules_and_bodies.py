@@ -30,7 +30,7 @@ from deadletter.consumer.outcomes import (
     park,
     retry,
 )
-from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past
+from deadletter.consumer.queues.layout_routes import LayoutRoutes, Past
 from deadletter.core.deciding import decision
 from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.deciding.decision import Decision
@@ -41,6 +41,7 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.core.letter.parking import Cause
+from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.errors import UsageError
 from deadletter.move.verdict import Send
 

@@ -26,6 +26,7 @@ from deadletter.core.deciding.backoff import MAX_DELAY_MS
 from deadletter.core.deciding.deaths import CountBy
 from deadletter.core.letter.header_values import MAX_NAME_BYTES
 from deadletter.core.text.durations import DURATION_PATTERN, duration_text, whole_duration_ms
+from deadletter.core.topology.layout_names import ServedLayoutName
 
 FINDINGS: Final = "findings"
 
@@ -97,7 +98,7 @@ Pattern = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
 Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 ThenWord = Literal["park", "discard", "leave"]
 Mode = Literal["consume", "sweep", "startup", "manual"]
-Layout = Literal["return", "levels", "sweep"]
+Layout = ServedLayoutName
 OriginBy = Literal["failure", "first", "last"]
 
 

@@ -19,14 +19,13 @@ byte for byte what it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final, TypeAlias, assert_never
 
 from deadletter.core.deciding.backoff import MAX_DELAY_MS, Schedule
 from deadletter.core.deciding.deaths import read_history
-from deadletter.core.layouts import ladder
+from deadletter.core.layouts import ladder, looping
 from deadletter.core.layouts.naming import ASKED, around, asked_name, dlq_name, level_name
 from deadletter.core.letter import header_values, names
 from deadletter.core.letter.carried import carried
@@ -35,18 +34,9 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import HEADERS, flags_of
 from deadletter.core.letter.parking import Cause
+from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.move.verdict import Send, Wrap
 from deadletter.retrying.parking import PARKED, ParkingPlace, park, park_wrapped
-
-
-class ConsumerLayout(StrEnum):
-    """The layouts a consumer can work in."""
-
-    RETURN = "return"
-    LADDER = "ladder"
-    LOOP = "loop"
-    NATIVE = "native"
-    EXTERNAL = "external"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +203,7 @@ class LayoutRoutes:
         self, past: Past, details: Mapping[str, Value], *, cause: Cause, why: str, at_ms: int
     ) -> RouteOut:
         """No more tries."""
-        place = self._parking_place(past.routing_key)
+        place = self.parking_place(past.routing_key)
         if place is None:
             return Reject(requeue=False)
         headers = {**self._carried(past, past.attempt), **details}
@@ -228,12 +218,12 @@ class LayoutRoutes:
 
     def wrapped(self, *, why: str, at_ms: int) -> Wrap | Reject:
         """No more tries for one that cannot even be read: whole, inside another message."""
-        place = self._parking_place(dlq_name(self.queue))
+        place = self.parking_place(dlq_name(self.queue))
         if place is None:
             return Reject(requeue=False)
         return park_wrapped(place, cause=Cause.UNREADABLE, why=why, at_ms=at_ms)
 
-    def _parking_place(self, routing_key: str) -> ParkingPlace | None:
+    def parking_place(self, routing_key: str) -> ParkingPlace | None:
         """Where the layout parks; `routing_key` where its exchange looks at one. None: the broker knows."""
         match self.layout:
             case ConsumerLayout.RETURN:
@@ -263,6 +253,36 @@ class LayoutRoutes:
             attempt=attempt,
             policy=self.policy,
         )
+
+
+def delays_of(
+    layout: ConsumerLayout, queue: str, schedule: Schedule, more: Sequence[Schedule]
+) -> Mapping[str, int]:
+    """The queues in which letters wait, and for how long; `schedule` is the queue's own."""
+    asked = {ms for one in more for ms in one.levels_ms}
+    match layout:
+        case ConsumerLayout.RETURN:
+            return {level_name(ms): ms for ms in sorted(schedule.levels_ms | asked)}
+        case ConsumerLayout.LADDER:
+            own = schedule.typical_delays_ms
+            rungs = {
+                ladder.rung_name(queue, retry): own[min(retry, len(own)) - 1]
+                for retry in range(1, schedule.retries + 1)
+            }
+            extra = sorted(asked - schedule.levels_ms)
+            return {**rungs, **{extra_rung_name(queue, ms): ms for ms in extra}}
+        case ConsumerLayout.LOOP:
+            return {looping.retry_queue_name(queue): next(iter(schedule.levels_ms), 0)}
+        case ConsumerLayout.NATIVE | ConsumerLayout.EXTERNAL:
+            return {}
+        case _:
+            assert_never(layout)
+
+
+def parked_in(layout: ConsumerLayout, queue: str) -> str | None:
+    """The queue of its parked letters; None where the application's own set-up decides that."""
+    place = LayoutRoutes(layout, queue).parking_place("")
+    return None if place is None else place.exchange or place.routing_key
 
 
 def _text(headers: Mapping[str, Value], name: str) -> str:

@@ -24,7 +24,7 @@ from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.handling import Handler
 from deadletter.consumer.queues.hand import Hand
-from deadletter.consumer.queues.layout_routes import ConsumerLayout, LayoutRoutes, Past
+from deadletter.consumer.queues.layout_routes import LayoutRoutes, Past
 from deadletter.consumer.queues.settling import InHand, Settler
 from deadletter.consumer.queues.suspicion import Alone, Anew, Deadly, Fine, suspicion
 from deadletter.consumer.queues.workers import POLL_S, ConsumePlan, Workers
@@ -32,6 +32,7 @@ from deadletter.core.guards.budget import Budget
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause
+from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.errors import MessageError
 from deadletter.move.intake import Intake
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from deadletter.consumer.backoffs import Delays, exponential
 from deadletter.consumer.handlers.batching import BatchHandler
@@ -15,10 +15,9 @@ from deadletter.consumer.idempotency import Ids
 from deadletter.consumer.outcomes import OnErrorRule, Rules
 from deadletter.consumer.queues.health_wait import HealthCheck
 from deadletter.consumer.queues.queue_consumer import ConsumePlan
+from deadletter.core.topology.layout_names import LAYOUT_NAMES, LayoutName
 from deadletter.errors import UsageError
 
-LayoutName: TypeAlias = Literal["auto", "return", "ladder", "loop", "native", "external"]
-LAYOUTS: Final = ("auto", "return", "ladder", "loop", "native", "external")
 _ONE_SCHEDULE: Final = ("loop", "native")
 HELD_MINUTES: Final = 10
 """Retries over budget wait in hand, and a broker takes back what is held for long (half an hour): so no more
@@ -93,8 +92,8 @@ class QueueWishes:
 
     def check(self) -> None:
         """Raises UsageError for what cannot be, whatever the function is."""
-        if self.layout not in LAYOUTS:
-            raise self._refusal("layout", ", ".join(LAYOUTS), self.layout)
+        if self.layout not in LAYOUT_NAMES:
+            raise self._refusal("layout", ", ".join(LAYOUT_NAMES), self.layout)
         for what, number, least in (
             ("prefetch", self.prefetch, 1),
             ("concurrency", self.concurrency, 1),

@@ -20,11 +20,11 @@ from deadletter.core.deciding.states import Step
 from deadletter.core.letter import header_values
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause
+from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.move.verdict import Later, Leave, Send, Verdict, Wrap
 from deadletter.retrying.homewards import ReturnWays, later, stamped
 from deadletter.retrying.release import Bound, Release
 from deadletter.service.intake import addressing
-from deadletter.service.intake.addressing import ServedLayout
 
 
 class Gatekeeper(Protocol):

@@ -15,12 +15,12 @@ from deadletter.broker.lease import Lease
 from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link
 from deadletter.core.layouts.naming import HELD
+from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.errors import ConnectionLost, DeadletterError, QueueMissing
 from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.courier import Bounds, Courier, Judging, Terms
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.guarded_release import GuardedRelease, Holds
-from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.telling.fate_counter import FateCounter
 from deadletter.service.telling.service_events import LeaseChanged, ServiceEvent, Trouble
 

@@ -8,7 +8,6 @@ letter may pass from one layout to another.
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from typing import assert_never
 
 from deadletter.broker.return_exchanges import Home
@@ -23,17 +22,10 @@ from deadletter.core.letter import names, parking
 from deadletter.core.letter.carried import carried
 from deadletter.core.letter.envelope import Deaths, Leg
 from deadletter.core.letter.field_table import Value
+from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.move.verdict import Send
 from deadletter.retrying.homewards import homewards
 from deadletter.retrying.parking import PARKED, ParkingPlace, park
-
-
-class ServedLayout(StrEnum):
-    """The layouts that the service looks after."""
-
-    RETURN = "return"
-    LEVELS = "levels"
-    SWEEP = "sweep"
 
 
 def delayed(

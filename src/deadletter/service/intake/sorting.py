@@ -31,13 +31,13 @@ from deadletter.core.deciding.states import Step
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.errors import MessageError
 from deadletter.move.verdict import Drop, Later, Leave, Send, Verdict
 from deadletter.retrying.homewards import HomeBound, ReturnWays, due_stamp, later, released_stamp
 from deadletter.retrying.parking import park, park_wrapped
 from deadletter.retrying.parking import stamped as parked_stamp
 from deadletter.service.intake import addressing, copying, letter_keys
-from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.copying import FANOUT_RULE
 from deadletter.service.intake.decided_kinds import DecidedKind

@@ -11,15 +11,15 @@ import pytest
 from deadletter.consumer.backoffs import compiled, fixed, linear
 from deadletter.consumer.queues.extra_rungs import delay_of
 from deadletter.consumer.queues.layout_routes import (
-    ConsumerLayout,
     LayoutRoutes,
     Past,
     Reject,
+    delays_of,
     extra_rung_name,
+    parked_in,
     rounded_ms,
 )
 from deadletter.consumer.queues.suspicion import ALONE, FINE, Anew, Deadly, Suspicion, suspicion
-from deadletter.consumer.statistics import delays_of, parked_in
 from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg
 from deadletter.core.letter.field_table import Value
@@ -27,6 +27,7 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.core.letter.parking import Cause
+from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.move.receipts import Receipts
 from deadletter.move.verdict import Send, Wrap
 

@@ -26,11 +26,11 @@ from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View, encode
+from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.move.verdict import Later, Leave, Send, Setback, Stamped, Verdict, Wrap
 from deadletter.retrying import release
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.guarded_release import GuardedRelease
-from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.telling.service_events import ServiceEvent
 
 CARRIED: Final[dict[str, Value]] = {

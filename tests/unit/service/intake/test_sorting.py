@@ -41,12 +41,12 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.topology.descent import Descent
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
+from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import JqUnavailable
 from deadletter.move.verdict import Drop, Later, Leave, Send, Setback, Stamped, Verdict, Wrap
 from deadletter.service.guarding.gates import Gates
 from deadletter.service.intake import sorting
-from deadletter.service.intake.addressing import ServedLayout
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.conditions import Conditions, Question
 from deadletter.service.intake.sorting import Sorter, WatchedQueue
