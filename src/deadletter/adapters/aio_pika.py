@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, Unpack, assert_never
 
@@ -138,7 +138,7 @@ class Custodian:
             match ruling.step:
                 case Parcel():
                     if not await self._placed(ruling.step):
-                        await message.nack(requeue=True)
+                        await self._give_back(ruling.step, message)
                         return
                     await message.ack()
                 case Reject(requeue=requeue):
@@ -153,8 +153,16 @@ class Custodian:
             return
         tell(ruling.fact, self._listener)
 
-    async def _placed(self, parcel: Parcel) -> bool:
-        for pause_s in PAUSES_S:
+    async def _give_back(self, parcel: Parcel, message: AbstractIncomingMessage) -> None:
+        """To be tried again later, without spending its deliveries."""
+        renewed = self._judge.renewed(parcel.letter)
+        if renewed is not None and await self._placed(renewed, pauses_s=(0.0,)):
+            await message.ack()
+        else:
+            await message.nack(requeue=True)
+
+    async def _placed(self, parcel: Parcel, pauses_s: Sequence[float] | None = None) -> bool:
+        for pause_s in PAUSES_S if pauses_s is None else pauses_s:
             try:
                 outcome = await self._outbox.send(parcel)
             except DeadletterError as error:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, Unpack, assert_never
 
 import pika
@@ -124,7 +124,7 @@ class PikaRetrying:
         match ruling.step:
             case Parcel():
                 if not self._placed(ruling.step, channel.connection):
-                    channel.basic_nack(delivery_tag=tag, multiple=False, requeue=True)
+                    self._give_back(ruling.step, channel, tag)
                     return
                 channel.basic_ack(delivery_tag=tag)
             case Reject(requeue=requeue):
@@ -135,9 +135,9 @@ class PikaRetrying:
                 assert_never(ruling.step)
         tell(ruling.fact, self._listener)
 
-    def _placed(self, parcel: Parcel, connection: Any) -> bool:
+    def _placed(self, parcel: Parcel, connection: Any, pauses_s: Sequence[float] | None = None) -> bool:
         """Raises what ends the connection: then the broker has put the message back."""
-        for pause_s in PAUSES_S:
+        for pause_s in PAUSES_S if pauses_s is None else pauses_s:
             try:
                 self._publish(parcel, connection)
             except (pika.exceptions.UnroutableError, pika.exceptions.NackError) as error:
@@ -151,6 +151,14 @@ class PikaRetrying:
                 return True
             connection.sleep(pause_s)  # heartbeats go on
         return False
+
+    def _give_back(self, parcel: Parcel, channel: BlockingChannel, tag: int) -> None:
+        """To be tried again later, without spending its deliveries."""
+        renewed = self._judge.renewed(parcel.letter)
+        if renewed is not None and self._placed(renewed, channel.connection, pauses_s=(0.0,)):
+            channel.basic_ack(delivery_tag=tag)
+        else:
+            channel.basic_nack(delivery_tag=tag, multiple=False, requeue=True)
 
     def _publish(self, parcel: Parcel, connection: Any) -> None:
         packed = pack(

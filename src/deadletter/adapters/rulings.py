@@ -90,6 +90,19 @@ class AdapterJudge:
             case _:
                 assert_never(decision)
 
+    def renewed(self, letter: Letter) -> Parcel | None:
+        """For a letter whose next place does not take it: into its own queue, anew. None: give it back.
+
+        Given back again and again it would be destroyed by a delivery limit, which a quorum queue of
+        RabbitMQ 4 has by itself. One that was never returned before has a return left. In `native` returns
+        are retries.
+        """
+        if letter.delivery_count == 0 or self._terms.way is ConsumerLayout.NATIVE:
+            return None
+        past = self._routes.past(letter)
+        send = self._routes.anew(past, past.deliveries)
+        return Parcel(letter=letter, send=send, refuge=None, why="its next place does not take it")
+
     def _again(self, letter: Letter, past: Past, retry: Retry, error: BaseException, now_ms: int) -> Ruling:
         asked_ms, schedule = self._asked_ms(past, retry), self._terms.rules.schedule
         details = self._terms.teller.headers(error, at_ms=now_ms, first_at_ms=past.first_failed_at_ms)
