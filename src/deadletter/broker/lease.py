@@ -3,6 +3,9 @@
 An exclusive queue belongs to the connection that declared it and is gone with it: whoever loses the
 connection on which it works has lost the lease too, and nobody has to agree on a time. A second holder gets
 405 RESOURCE_LOCKED. (An exclusive *consumer* would not do: a quorum queue accepts two.)
+
+The holder consumes from it, though nothing should ever come: a policy that lets queues expire deletes those
+that nobody uses, and the lease with them.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ class Lease:
     def __init__(self, what: str, channel: Channel) -> None:
         self.what = what
         self._channel = channel
+        self._gone = False
 
     @classmethod
     async def take(cls, connection: Connection, what: str) -> Lease | None:
@@ -42,7 +46,10 @@ class Lease:
             await channel.declare_queue(lease_name(what), durable=False, exclusive=True)
         except ResourceLocked:
             return None
-        return cls(what, channel)
+        lease = cls(what, channel)
+        await channel.qos(1)  # whatever somebody sends here stays where it is
+        await channel.consume(lease_name(what), lambda _delivery: None, lease._on_cancel)
+        return lease
 
     @classmethod
     async def wait(cls, connection: Connection, what: str, seconds: float) -> Lease | None:
@@ -57,7 +64,11 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        return self._channel.error is None
+        return self._channel.error is None and not self._gone
+
+    def _on_cancel(self) -> None:
+        """The queue is gone although we use it."""
+        self._gone = True
 
     async def release(self) -> None:
         """Let another have it. Nothing to do when the connection is gone."""

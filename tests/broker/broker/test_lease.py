@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.brokers import Vhost
+from tests.postbox import wait_for
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.connection import Connection
@@ -51,6 +52,22 @@ async def test_the_second_gets_nothing_until_the_first_lets_go(vhost: Vhost) -> 
         assert second.held
         assert await Lease.take(one, "clock.orders.dlq") is None
         assert elsewhere.held
+
+
+async def test_a_policy_that_lets_queues_expire_does_not_end_it(vhost: Vhost) -> None:
+    vhost.put("policies", "gone", **{"pattern": ".*", "definition": {"expires": 300}, "apply-to": "queues"})
+    async with connected(vhost) as one, connected(vhost) as other:
+        # The queue has no lease's consumer: it shows that the policy is in force.
+        channel = await one.channel()
+        await channel.declare_queue("unused", durable=False, exclusive=True)
+        first = await Lease.take(one, "clock.orders.dlq")
+        assert first is not None
+        await asyncio.to_thread(wait_for, lambda: vhost.get("queues", "unused") is None, "it to expire")
+        await asyncio.sleep(1)
+        assert first.held
+        assert await Lease.take(other, "clock.orders.dlq") is None
+        await first.release()
+        assert await taken(other, "clock.orders.dlq") is not None
 
 
 async def test_another_takes_over_when_the_connection_of_the_holder_is_cut(vhost: Vhost) -> None:
