@@ -73,8 +73,8 @@ def _destroying(queue: Queue) -> dict[str, str]:
     Harm.LOST,
     summary="a queue that holds letters is deleted when it is not used",
     why="x-expires deletes the queue, not its messages one by one: nothing is dead-lettered. Only "
-    "consumers, gets and declarations count as use. An error for queues that others die into and for "
-    "delays that go before their letters are due.",
+    "consumers and gets count as use, and of classic queues declarations. An error for queues that others "
+    "die into and for delays that go before their letters are due, as quorum delays do.",
 )
 def expiring_queue(case: Case) -> Iterator[Evidence]:
     for queue in _not_told_elsewhere(case):
@@ -82,6 +82,7 @@ def expiring_queue(case: Case) -> Iterator[Evidence]:
         severity = None if expires is None else _gravity_of_expiry(case, queue, expires)
         if severity is None:
             continue
+        declared = " or a declaration" if queue.type == "classic" else ""
         yield Evidence(
             severity=severity,
             subject=queue.name,
@@ -91,7 +92,7 @@ def expiring_queue(case: Case) -> Iterator[Evidence]:
                 "queue deleted",
                 "its letters are not dead-lettered",
             ),
-            why=f"{queue.name} is deleted after {expires} ms without a consumer, a get or a declaration, and "
+            why=f"{queue.name} is deleted after {expires} ms without a consumer or a get{declared}, and "
             "what it holds then goes with it: publishing to it does not count as use, and its dead-letter "
             "exchange is not asked.",
             fix=cures.take_off(case, queue, "expires"),
@@ -107,8 +108,10 @@ def _gravity_of_expiry(case: Case, queue: Queue, expires_ms: int) -> Severity | 
     if queue.ttl_ms is None:
         return Severity.WARNING
     # A delay has no consumers. If it goes before its letters are due, each of them is lost; if later, those
-    # are safe that were published right after a declaration, which is how such queues are mostly used.
-    return Severity.ERROR if expires_ms <= queue.ttl_ms else Severity.NOTE
+    # are safe that were published right after a declaration, which is how such queues are mostly used. A
+    # declaration keeps a classic queue; a quorum queue goes all the same.
+    kept = queue.type == "classic" and expires_ms > queue.ttl_ms
+    return Severity.NOTE if kept else Severity.ERROR
 
 
 @rule(
