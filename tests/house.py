@@ -37,9 +37,10 @@ def docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
-def about(path: Path) -> list[str]:
-    """What a test file says it is about: the last paragraph of its docstring."""
-    return [name for told in _ABOUT.findall(docstring(path)) for name in re.findall(r"`([^`]+)`", told)]
+def about(path: Path) -> set[str]:
+    """What a test file says it is about: every module that its docstring names."""
+    told = docstring(path)
+    return dotted(told) | {name for found in _ABOUT.findall(told) for name in re.findall(r"`([^`]+)`", found)}
 
 
 def dotted(text: str) -> set[str]:
