@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.paths import ROOT, SOURCES
@@ -13,14 +14,18 @@ _DOTTED = re.compile(r"`([a-z_0-9]+(?:\.[a-z_0-9]+)+)`")
 _ABOUT = re.compile(r"^About (`.*?`)\.$", re.MULTILINE | re.DOTALL)
 
 
-def modules() -> set[str]:
+@cache
+def modules() -> frozenset[str]:
     """Every module, by its name below `deadletter`; without packages and the store's migrations."""
-    return {name for name, path in _named() if path.stem != "__init__" and "migrations" not in path.parts}
+    return frozenset(
+        name for name, path in _named() if path.stem != "__init__" and "migrations" not in path.parts
+    )
 
 
-def packages() -> set[str]:
+@cache
+def packages() -> frozenset[str]:
     """Every package below `deadletter`, whether or not it has modules of its own."""
-    return {name for name, path in _named() if path.stem == "__init__" and name}
+    return frozenset(name for name, path in _named() if path.stem == "__init__" and name)
 
 
 def _named() -> Iterator[tuple[str, Path]]:
@@ -37,9 +42,10 @@ def docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
-def about(path: Path) -> list[str]:
-    """What a test file says it is about: the last paragraph of its docstring."""
-    return [name for told in _ABOUT.findall(docstring(path)) for name in re.findall(r"`([^`]+)`", told)]
+def about(path: Path) -> set[str]:
+    """What a test file says it is about: every module that its docstring names."""
+    told = docstring(path)
+    return dotted(told) | {name for found in _ABOUT.findall(told) for name in re.findall(r"`([^`]+)`", found)}
 
 
 def dotted(text: str) -> set[str]:

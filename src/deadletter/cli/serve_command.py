@@ -95,19 +95,19 @@ async def _serve(load: Callable[[], Settings]) -> Exit:
         hub.listen(listener)
     if tracer is not None:
         hub.listen(tracer)
-    crew = TaskSet()
+    task_set = TaskSet()
     try:
-        crew.start(desk.health.run())
-        crew.start(channels.run())
-        crew.start(_ticking(alerts, desk, service))
-        crew.start(notifier.run(lambda: desk.health.live().ok))
+        task_set.start(desk.health.run())
+        task_set.start(channels.run())
+        task_set.start(_ticking(alerts, desk, service))
+        task_set.start(notifier.run(lambda: desk.health.live().ok))
         if told.listen is not None:
-            crew.start(_answering(desk, told.listen, settings, log))
-        _on_signals(service, notifier, crew)
-        await _until_it_ends(service, crew)
+            task_set.start(_answering(desk, told.listen, settings, log))
+        _on_signals(service, notifier, task_set)
+        await _until_it_ends(service, task_set)
     finally:
         await channels.close(LAST_WORDS_S)
-        await crew.dismiss()
+        await task_set.dismiss()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
         log.close()
@@ -124,9 +124,9 @@ async def _answering(desk: _Desk, where: str, settings: Settings, log: logs.Logs
         log.listener.log.warning("answers no HTTP", why=str(error))
 
 
-async def _until_it_ends(service: Service, crew: TaskSet) -> None:
+async def _until_it_ends(service: Service, task_set: TaskSet) -> None:
     running = asyncio.ensure_future(service.run())
-    failing = asyncio.ensure_future(crew.wait())
+    failing = asyncio.ensure_future(task_set.wait())
     await asyncio.wait({running, failing}, return_when=asyncio.FIRST_COMPLETED)
     if not running.done():
         service.stop("a part of it failed")
@@ -145,7 +145,7 @@ async def _ticking(alerts: AlertBook, desk: _Desk, service: Service) -> None:
         desk.board.watches = service.settings.watches
 
 
-def _on_signals(service: Service, notifier: Notifier, crew: TaskSet) -> None:
+def _on_signals(service: Service, notifier: Notifier, task_set: TaskSet) -> None:
     """SIGTERM, SIGINT: an orderly end, the second one at once. SIGHUP: reload. SIGUSR1: sweep now."""
     running = asyncio.get_running_loop()
 
@@ -163,7 +163,7 @@ def _on_signals(service: Service, notifier: Notifier, crew: TaskSet) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         running.add_signal_handler(number, end, number)
     running.add_signal_handler(signal.SIGHUP, reload)
-    running.add_signal_handler(signal.SIGUSR1, lambda: crew.start(service.sweep((), "signal")))
+    running.add_signal_handler(signal.SIGUSR1, lambda: task_set.start(service.sweep((), "signal")))
 
 
 def _end_by_force_after(seconds: float) -> None:
@@ -201,7 +201,7 @@ class _Desk:
         await server.serve(app, where, on_ready=on_ready)
 
     async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:
-        unknown = [name for name in dlqs if not any(o.knows(name) for o in self._service.offices)]
+        unknown = [name for name in dlqs if not any(o.knows(name) for o in self._service.workers)]
         if unknown:
             raise UsageError(
                 f"expected dead-letter queues that a watch looks after, got {', '.join(unknown)}"
@@ -213,8 +213,8 @@ class _Desk:
         return self.board.status()
 
     def _next_sweep_at(self, queue: str) -> datetime | None:
-        for office in self._service.offices:
-            sweeper = office.staff.sweepers.get(queue)
+        for worker in self._service.workers:
+            sweeper = worker.queue_workers.sweepers.get(queue)
             if sweeper is not None and sweeper.next_at is not None:
                 seconds = sweeper.next_at - asyncio.get_running_loop().time()
                 return datetime.now(UTC) + timedelta(seconds=max(0.0, seconds))

@@ -6,7 +6,7 @@ then written in its table and in its value, and nowhere between. No settings loa
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import Final
 
 from deadletter.config import urls
 from deadletter.config.settings import (
@@ -23,28 +23,12 @@ from deadletter.config.tables import file as file_table
 from deadletter.config.tables import policies as policy_tables
 from deadletter.config.tables import serve as serve_tables
 from deadletter.config.validate import ValidParts
-from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed, Linear
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.guards.breaker import BreakerTerms
 
 EVERY_MS: Final = 900_000
 LEVELS_MS: Final = (10_000, 15_000, 20_000)
-
-
-def backoff(
-    table: policy_tables.FixedBackoff | policy_tables.LinearBackoff | policy_tables.ExponentialBackoff,
-) -> Backoff:
-    values = {key: value for key, value in table if key != "kind" and value is not None}
-    match table:
-        case policy_tables.FixedBackoff():
-            return Fixed(**values | {"delays_ms": tuple(table.delays_ms)})
-        case policy_tables.LinearBackoff():
-            return Linear(**values)
-        case policy_tables.ExponentialBackoff():
-            return Exponential(**values)
-        case _:
-            assert_never(table)
 
 
 def match(table: policy_tables.MatchTable) -> Match:
@@ -64,7 +48,7 @@ def _handled(name: str, which: Match, table: policy_tables.HandlingTable) -> Pol
         name=name,
         match=which,
         retries=table.retries,
-        backoff=backoff(table.backoff),
+        backoff=table.backoff.built(),
         deadline_ms=table.deadline_ms,
         then=Then(table.then),
         count_by=table.count_by,
@@ -72,7 +56,7 @@ def _handled(name: str, which: Match, table: policy_tables.HandlingTable) -> Pol
         errors=tuple(
             ErrorRule(
                 error_types=tuple(rule.error_type),
-                backoff=None if rule.backoff is None else backoff(rule.backoff),
+                backoff=None if rule.backoff is None else rule.backoff.built(),
                 retries=rule.retries,
                 then=None if rule.then is None else Then(rule.then),
             )
@@ -131,7 +115,7 @@ def watch(table: serve_tables.WatchTable, vhost: str) -> Watch:
         layout=table.way,
         delays_ms=delays_ms(table),
         every_ms=every_ms,
-        pauses=None if table.backoff is None else backoff(table.backoff),
+        pauses=None if table.backoff is None else table.backoff.built(),
         limit_per_boot=table.limit_per_boot,
         policies=None if table.policies is None else tuple(table.policies),
         origins=tuple(table.origins or ()),

@@ -74,7 +74,7 @@ class Consumer:
         self._health = health
         self._grace_s = grace
         self._persistence = persistence
-        self._desks: dict[str, QueueOptions] = {}
+        self._queues: dict[str, QueueOptions] = {}
         self._depths: list[DepthWatch] = []
         self._emit = Audience()
         self._stop: asyncio.Event | None = None
@@ -173,11 +173,11 @@ class Consumer:
         wishes.check()
 
         def decorate(function: _F) -> _F:
-            if wishes.queue in self._desks:
+            if wishes.queue in self._queues:
                 raise UsageError(
                     f"queue {wishes.queue}: expected one handler, got a second one: {function!r}"
                 )
-            self._desks[wishes.queue] = wishes.desk(function)
+            self._queues[wishes.queue] = wishes.options(function)
             return function
 
         return decorate
@@ -197,9 +197,9 @@ class Consumer:
         """How full each queue, its delays and its parked letters are. The consumer need not run."""
         found: dict[str, QueueStatistics] = {}
         async with self._visit() as link:
-            for queue, desk in self._desks.items():
-                rules = desk.handler.rules
-                way = await way_of(link, self._api, desk)
+            for queue, options in self._queues.items():
+                rules = options.handler.rules
+                way = await way_of(link, self._api, options)
                 found[queue] = await queue_statistics(link, way, queue, rules.schedule, rules.schedules)
         return found
 
@@ -208,12 +208,12 @@ class Consumer:
 
         Returns what became of each, by the name of the delay's queue. The consumer need not run.
         """
-        desk = self._desks.get(queue)
-        if desk is None:
-            raise UsageError(f"drain: expected one of {', '.join(self._desks)}, got {queue!r}")
-        rules = desk.handler.rules
+        options = self._queues.get(queue)
+        if options is None:
+            raise UsageError(f"drain: expected one of {', '.join(self._queues)}, got {queue!r}")
+        rules = options.handler.rules
         async with self._visit() as link:
-            way = await way_of(link, self._api, desk)
+            way = await way_of(link, self._api, options)
             levels = delays_of(way, queue, rules.schedule, rules.schedules)
             wanted = {milliseconds("drain", delay) for delay in delays}
             if unknown := wanted - set(levels.values()):
@@ -276,13 +276,13 @@ class Consumer:
 
         `broker`: in tests, a memory broker in place of the one that the URL names.
         """
-        if not self._desks:
+        if not self._queues:
             raise UsageError("expected at least one @app.queue(…), got none")
         self._stop = asyncio.Event()
         self.ready = asyncio.Event()
         self._serving = Serving(
             self._addresses if broker is None else [broker.address],
-            tuple(self._desks.values()),
+            tuple(self._queues.values()),
             api=self._api,
             name=self._name,
             teller=self._teller,

@@ -63,7 +63,7 @@ class Serving:
     def __init__(
         self,
         addresses: Sequence[Address],
-        desks: tuple[QueueOptions, ...],
+        queues: tuple[QueueOptions, ...],
         *,
         api: str | None,
         name: str,
@@ -79,7 +79,7 @@ class Serving:
     ) -> None:
         self._memory = memory
         self._addresses = addresses
-        self._desks = desks
+        self._queues = queues
         self._api = api
         self._name = name
         self._teller = teller
@@ -90,21 +90,21 @@ class Serving:
         self._emit = emit
         self._stop = stop
         self._ready = ready
-        self._stations: dict[str, QueueConsumer] = {}
+        self._consumers: dict[str, QueueConsumer] = {}
         """By queue; the last one of each."""
         self._leaving: SystemExit | KeyboardInterrupt | None = None
         now = asyncio.get_running_loop().time()
         self._budgets = {
-            desk.plan.queue: Budget(desk.budget_per_minute, now)
-            for desk in desks
-            if desk.budget_per_minute is not None
+            options.plan.queue: Budget(options.budget_per_minute, now)
+            for options in queues
+            if options.budget_per_minute is not None
         }
         """They outlive a link: a connection that is lost again and again buys no retries."""
 
     async def run(self) -> None:
         """Raises when it cannot go on."""
         opened = list(
-            {id(ids): ids for desk in self._desks if (ids := desk.handler.ids) is not None}.values()
+            {id(ids): ids for options in self._queues if (ids := options.handler.ids) is not None}.values()
         )
         try:
             for ids in opened:
@@ -113,23 +113,23 @@ class Serving:
             if self._leaving is not None:
                 raise self._leaving
         finally:
-            for desk in self._desks:
-                desk.handler.close()
+            for options in self._queues:
+                options.handler.close()
             for ids in opened:
                 await ids.close()
 
     @property
     def hanging(self) -> bool:
         """Whether a handler goes on that was cancelled."""
-        return any(station.hanging for station in self._stations.values())
+        return any(consumer.hanging for consumer in self._consumers.values())
 
     def running(self) -> list[str]:
         """A line for each handler that has not ended."""
-        return [line for station in self._stations.values() for line in station.running()]
+        return [line for consumer in self._consumers.values() for line in consumer.running()]
 
     async def let_go(self) -> None:
         """The process ends at once: what is done is acked, the rest goes back."""
-        await asyncio.gather(*(station.let_go() for station in self._stations.values()))
+        await asyncio.gather(*(consumer.let_go() for consumer in self._consumers.values()))
 
     def _leave(self, queue: str, error: SystemExit | KeyboardInterrupt) -> None:
         """A handler wants the process to end: in good order, as when somebody asks for it from outside."""
@@ -172,21 +172,21 @@ class Serving:
 
     async def _on(self, link: Link) -> None:
         """All queues on one link."""
-        ground = DeclaredLayouts(link, self._api, self._memory)
-        laid = [await ground.lay(desk) for desk in self._desks]
+        layouts = DeclaredLayouts(link, self._api, self._memory)
+        laid = [await layouts.lay(options) for options in self._queues]
         tasks = [
-            asyncio.ensure_future(self._serve_queue(link, ground, desk, one))
-            for desk, one in zip(self._desks, laid, strict=True)
+            asyncio.ensure_future(self._serve_queue(link, layouts, options, one))
+            for options, one in zip(self._queues, laid, strict=True)
         ]
-        tasks += self._releasing(link, ground, laid)
+        tasks += self._releasing(link, layouts, laid)
         watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
         if self._memory is None:  # in an application's tests nobody deletes anything behind its back
-            watching.append(asyncio.ensure_future(ground.keep(self._desks, self._emit)))
+            watching.append(asyncio.ensure_future(layouts.keep(self._queues, self._emit)))
             if any(one.paths.layout is ConsumerLayout.RETURN for one in laid):
-                watching.append(asyncio.ensure_future(ground.tidy()))
+                watching.append(asyncio.ensure_future(layouts.tidy()))
         self._emit(
             Ready(
-                queues=tuple(desk.plan.queue for desk in self._desks),
+                queues=tuple(options.plan.queue for options in self._queues),
                 layouts=tuple(one.paths.layout.value for one in laid),
                 notes=tuple(note for one in laid for note in one.notes),
             )
@@ -208,35 +208,37 @@ class Serving:
         if not self._stop.is_set() and any(task.cancelled() for task in ended):
             raise MoveFailed("a task of the consumer was cancelled by somebody else: it cannot go on")
 
-    def _releasing(self, link: Link, ground: DeclaredLayouts, laid: list[Laid]) -> list[asyncio.Task[None]]:
+    def _releasing(self, link: Link, layouts: DeclaredLayouts, laid: list[Laid]) -> list[asyncio.Task[None]]:
         """In the layout `return` somebody takes what is due home: whoever consumes such a queue."""
-        for desk, one in zip(self._desks, laid, strict=True):
+        for options, one in zip(self._queues, laid, strict=True):
             if one.paths.layout is ConsumerLayout.RETURN:
 
-                async def mend(target: str, desk: QueueOptions = desk) -> None:
-                    await ground.mend(desk, target)
+                async def mend(target: str, options: QueueOptions = options) -> None:
+                    await layouts.mend(options, target)
 
                 return [asyncio.create_task(Releasing(mend=mend, emit=self._emit).on(link, self._stop))]
         return []
 
-    async def _serve_queue(self, link: Link, ground: DeclaredLayouts, desk: QueueOptions, laid: Laid) -> None:
+    async def _serve_queue(
+        self, link: Link, layouts: DeclaredLayouts, options: QueueOptions, laid: Laid
+    ) -> None:
         """One queue on one link: a queue that goes away is waited for, and so is its health."""
-        checks = tuple(check for check in (self._health, desk.health) if check is not None)
-        gate = HealthWait(desk.plan.queue, checks, self._emit)
+        checks = tuple(check for check in (self._health, options.health) if check is not None)
+        gate = HealthWait(options.plan.queue, checks, self._emit)
         whole = True
         while await self._may_go(gate):
             try:
                 if not whole:
-                    laid = await ground.lay_again(desk)
+                    laid = await layouts.lay_again(options)
                     whole = True
-                await self._shift(link, ground, desk, laid, gate)
+                await self._shift(link, layouts, options, laid, gate)
             except ConnectionLost:
                 raise
             except DeadletterError as error:
                 # A queue that was deleted has lost its bindings and what leads back to it, and an exchange
                 # that was deleted closes every channel that publishes to it.
                 whole = False
-                self._emit(Lost(what=f"queue {desk.plan.queue}", why=str(error), seconds=PAUSE_S))
+                self._emit(Lost(what=f"queue {options.plan.queue}", why=str(error), seconds=PAUSE_S))
                 await self._unless_stopped(asyncio.sleep(PAUSE_S))
 
     async def _may_go(self, gate: HealthWait) -> bool:
@@ -245,27 +247,27 @@ class Serving:
         return not self._stop.is_set()
 
     async def _shift(
-        self, link: Link, ground: DeclaredLayouts, desk: QueueOptions, laid: Laid, gate: HealthWait
+        self, link: Link, layouts: DeclaredLayouts, options: QueueOptions, laid: Laid, gate: HealthWait
     ) -> None:
         """Until the consumer is to end, or the gate closes."""
 
         async def mend(target: str) -> None:
-            if is_extra_rung(desk.plan.queue, target):
-                await declare_rung(link, desk.plan.queue, target)
+            if is_extra_rung(options.plan.queue, target):
+                await declare_rung(link, options.plan.queue, target)
             else:
-                await ground.mend(desk, target)
+                await layouts.mend(options, target)
 
-        station = QueueConsumer(
-            desk.plan,
-            desk.handler,
+        consumer = QueueConsumer(
+            options.plan,
+            options.handler,
             laid.paths,
             teller=self._teller,
             emit=self._emit,
             mend=mend,
-            leave=partial(self._leave, desk.plan.queue),
-            budget=self._budgets.get(desk.plan.queue),
+            leave=partial(self._leave, options.plan.queue),
+            budget=self._budgets.get(options.plan.queue),
         )
-        self._stations[desk.plan.queue] = station
+        self._consumers[options.plan.queue] = consumer
         halt = asyncio.Event()
 
         async def end() -> None:
@@ -274,7 +276,7 @@ class Serving:
 
         ending = asyncio.ensure_future(end())
         try:
-            await station.on(link, halt, self._stop, grace_s=self._grace_s)
+            await consumer.on(link, halt, self._stop, grace_s=self._grace_s)
         finally:
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)

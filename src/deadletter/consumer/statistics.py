@@ -52,18 +52,18 @@ class QueueStatistics:
     parked: int | None = None
 
 
-async def way_of(link: Link, api: str | None, desk: QueueOptions) -> ConsumerLayout:
+async def way_of(link: Link, api: str | None, options: QueueOptions) -> ConsumerLayout:
     """The layout a queue is in; what `auto` means depends on the broker and the queue."""
-    if desk.layout != "auto":
-        return ConsumerLayout(desk.layout)
-    queue, rules = desk.plan.queue, desk.handler.rules
+    if options.layout != "auto":
+        return ConsumerLayout(options.layout)
+    queue, rules = options.plan.queue, options.handler.rules
     try:
         live = await read_topology(link.address, api)
     except ManagementRefused:
         live = None
     version = (await link.connection("declare")).server_version if live is None else live.version
     found = layouts.plan(
-        desk.layout,
+        options.layout,
         queue,
         schedule=rules.schedule,
         version=version,

@@ -14,7 +14,7 @@ from deadletter import __version__
 from deadletter.desk.access import Access, GuardedApp
 from deadletter.desk.front import front_page
 from deadletter.desk.problems import MEDIA_TYPE, tell_problems
-from deadletter.desk.view import OfficeView, Status, SweepAnswer
+from deadletter.desk.view import ServiceView, Status, SweepAnswer
 from deadletter.service.telling.service_health import Condition, ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
 
@@ -56,7 +56,7 @@ def _problems(**said: str) -> dict[int | str, dict[str, object]]:
     }
 
 
-def create_app(office: OfficeView, metrics: Metrics, health: ServiceHealth, access: Access) -> FastAPI:
+def create_app(service: ServiceView, metrics: Metrics, health: ServiceHealth, access: Access) -> FastAPI:
     """The app, behind its checks."""
     app = FastAPI(
         title="Deadletter",
@@ -70,7 +70,7 @@ def create_app(office: OfficeView, metrics: Metrics, health: ServiceHealth, acce
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def front() -> str:
-        return front_page(office.status())
+        return front_page(service.status())
 
     @app.get(
         "/metrics",
@@ -102,7 +102,7 @@ def create_app(office: OfficeView, metrics: Metrics, health: ServiceHealth, acce
     @app.get("/api/status")
     async def status() -> Status:
         """The service now."""
-        return office.status()
+        return service.status()
 
     @app.post(
         "/api/sweeps",
@@ -119,7 +119,7 @@ def create_app(office: OfficeView, metrics: Metrics, health: ServiceHealth, acce
     )
     async def sweep(wish: Annotated[SweepWish | None, Body()] = None) -> Sweeps:
         """Sweep dead-letter queues now; answers when it is done, or under way elsewhere."""
-        return Sweeps(sweeps=await office.sweep(wish.dlqs if wish else ()))
+        return Sweeps(sweeps=await service.sweep(wish.dlqs if wish else ()))
 
     original = app.openapi
 

@@ -140,7 +140,7 @@ class SweepAnswer:
     """Why it failed, who does it, or which gates keep what is left."""
 
 
-class OfficeView(Protocol):
+class ServiceView(Protocol):
     """The service, seen from the desk."""
 
     async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:

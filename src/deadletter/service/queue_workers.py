@@ -59,7 +59,7 @@ class QueueWorkers:
         *,
         gates: Gates,
         ways: WaysBack,
-        books: FateCounter,
+        fates: FateCounter,
         asker: Asker,
         limits: LimitSource,
         emit: Callable[[ServiceEvent], None],
@@ -72,7 +72,7 @@ class QueueWorkers:
         self._source = source
         self._gates = gates
         self._ways = ways
-        self._books = books
+        self._fates = fates
         self._asker = asker
         self._limits = limits
         self._emit = emit
@@ -92,13 +92,13 @@ class QueueWorkers:
         self._policies: dict[Watch, tuple[Sequence[Row], Policies]] = {}
         """With the rows they were made of."""
         self._link: Link | None = None
-        self._crew: TaskSet | None = None
+        self._task_set: TaskSet | None = None
         self._version = ""
         self._named: set[str] = set()
 
-    def renew(self, link: Link, crew: TaskSet, version: str) -> None:
-        """Another connection; `crew` runs the tasks on it."""
-        self._link, self._crew, self._version = link, crew, version
+    def renew(self, link: Link, task_set: TaskSet, version: str) -> None:
+        """Another connection; `task_set` runs the tasks on it."""
+        self._link, self._task_set, self._version = link, task_set, version
         self._tasks.clear()
         self._ending.clear()
         self._sorters.clear()
@@ -162,8 +162,8 @@ class QueueWorkers:
                 judging = Judging(
                     decide=self._while_safe(releaser.decide),
                     again=releaser.again,
-                    on_fate=self._books.on_fate,
-                    on_failure=self._books.failure_in(queue),
+                    on_fate=self._fates.on_fate,
+                    on_failure=self._fates.failure_in(queue),
                     on_missing=self._ways.forget,
                 )
                 self._lines[queue] = self._new_line(queue, judging)
@@ -182,7 +182,7 @@ class QueueWorkers:
             proof = self if shape is ServedLayout.LEVELS else None
             releaser = GuardedRelease(queue, shape, keeper=self._gates, ways=self._ways, proof=proof)
             self._releasers[queue] = releaser
-            self._books.follow(releaser.late_s)
+            self._fates.follow(releaser.late_s)
         return self._releasers[queue]
 
     def _while_safe(self, decide: Callable[[Letter], Verdict]) -> Callable[[Letter], Verdict]:
@@ -220,9 +220,9 @@ class QueueWorkers:
         task = self._tasks.get(name)
         if task is None or task.done():
             assert self._link is not None
-            assert self._crew is not None
+            assert self._task_set is not None
             earlier = self._ending.pop(name, None)
-            self._tasks[name] = self._crew.start(_in_turn(earlier, work, self._link))
+            self._tasks[name] = self._task_set.start(_in_turn(earlier, work, self._link))
 
     def _line(self, queue: str) -> QueueLoop:
         if queue not in self._lines:
@@ -254,7 +254,7 @@ class QueueWorkers:
             queue,
             gates=self._gates,
             ways=self._ways,
-            books=self._books,
+            fates=self._fates,
             emit=self._emit,
             prefetch=self._settings.serve.prefetch,
             limits=self._limits,
@@ -280,8 +280,8 @@ class QueueWorkers:
         return Judging(
             decide=decide,
             again=again,
-            on_fate=self._books.on_fate,
-            on_failure=self._books.failure_in(queue),
+            on_fate=self._fates.on_fate,
+            on_failure=self._fates.failure_in(queue),
             on_missing=self._ways.forget,
         )
 

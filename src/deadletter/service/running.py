@@ -42,7 +42,7 @@ class Service:
         each: bool = False,
     ) -> None:
         self.settings: Settings = load()
-        self.offices: list[VhostWorker] = []
+        self.workers: list[VhostWorker] = []
         self.broker_version: str = ""
         self._load = load
         self._emit = emit
@@ -78,15 +78,15 @@ class Service:
         source = PolicySource(
             settings.policies, self._store_url(settings), settings.policies.default.backoff, self._emit
         )
-        self.offices = [self._office(settings, address, source) for address in _vhosts(settings)]
-        self._lost &= {office.address.vhost for office in self.offices}  # a vhost may be watched no more
-        crew = TaskSet()
-        following = crew.start(source.run())
+        self.workers = [self._worker(settings, address, source) for address in _vhosts(settings)]
+        self._lost &= {worker.address.vhost for worker in self.workers}  # a vhost may be watched no more
+        task_set = TaskSet()
+        following = task_set.start(source.run())
         try:
-            working = [crew.start(self._work(office, source)) for office in self.offices]
-            self._working = list(zip(self.offices, working, strict=True))
-            watching = crew.start(self._tell_ready())
-            failing = asyncio.ensure_future(crew.wait())
+            working = [task_set.start(self._work(worker, source)) for worker in self.workers]
+            self._working = list(zip(self.workers, working, strict=True))
+            watching = task_set.start(self._tell_ready())
+            failing = asyncio.ensure_future(task_set.wait())
             done = asyncio.ensure_future(asyncio.wait(working))
             await asyncio.wait({failing, done}, return_when=asyncio.FIRST_COMPLETED)
             watching.cancel()
@@ -96,11 +96,11 @@ class Service:
                 failing.result()
             failing.cancel()
         finally:
-            await crew.dismiss()
-            for office in self.offices:
-                await office.close()
+            await task_set.dismiss()
+            for worker in self.workers:
+                await worker.close()
 
-    def _office(self, settings: Settings, address: Address, source: PolicySource) -> VhostWorker:
+    def _worker(self, settings: Settings, address: Address, source: PolicySource) -> VhostWorker:
         return VhostWorker(
             settings,
             address,
@@ -111,18 +111,18 @@ class Service:
             on_ready=lambda: self._found(address.vhost),
         )
 
-    async def _work(self, office: VhostWorker, source: PolicySource) -> None:
+    async def _work(self, worker: VhostWorker, source: PolicySource) -> None:
         if self.settings.store.url is not None:
             # A table somebody named may say how often a letter is retried: until it was read, letters keep
             # their home. The file that is ours by default is not worth waiting for.
             await source.read.wait()
-        addresses = [self._address(one, office.address.vhost) for one in self.settings.broker.addresses]
+        addresses = [self._address(one, worker.address.vhost) for one in self.settings.broker.addresses]
         await supervise(
             addresses,
-            office.on,
+            worker.on,
             name=self._name,
             persistence=FOR_EVER,
-            on_event=lambda event: self._on_session(office.address.vhost, event),
+            on_event=lambda event: self._on_session(worker.address.vhost, event),
             been_there=self._worked,
         )
 
@@ -132,8 +132,8 @@ class Service:
         return replace(address, vhost=vhost, heartbeat_s=heartbeat_s)
 
     async def _tell_ready(self) -> None:
-        for office in self.offices:
-            await office.ready.wait()
+        for worker in self.workers:
+            await worker.ready.wait()
         self._worked = True
         self._emit(LifeChanged(stage=Stage.READY))
 
@@ -175,18 +175,18 @@ class Service:
         self._end_round()
 
     def _end_round(self) -> None:
-        for office, task in self._working:
-            office.stop()
-            if not office.ready.is_set():
+        for worker, task in self._working:
+            worker.stop()
+            if not worker.ready.is_set():
                 task.cancel()  # it holds no letter, and may wait for a broker that does not come
 
     async def sweep(self, dlqs: Sequence[str], why: str) -> list[Swept]:
         """Sweep these now, in whichever vhost they are watched."""
         answers: list[Swept] = []
-        for office in self.offices:
-            mine = [name for name in dlqs if office.knows(name)]
+        for worker in self.workers:
+            mine = [name for name in dlqs if worker.knows(name)]
             if mine or not dlqs:
-                answers += await office.sweep(mine, why)
+                answers += await worker.sweep(mine, why)
         return answers
 
 

@@ -92,20 +92,20 @@ class VhostWorker:
         self.gates: Gates = Gates(settings.guards, source.current, emit)
         self.news: InstanceNews = InstanceNews(self.gates.hear)
         self.gates.on_news = self.news.tell
-        self.books: FateCounter = FateCounter(emit, self._on_confirmed)
+        self.fates: FateCounter = FateCounter(emit, self._on_confirmed)
         self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
         self._conditions = Conditions(emit=emit)
         self._surveyor = Surveyor(address, self._watches, emit)
         self._lookout = Lookout(self._look_now.set)
         self._custody = Custody(emit)
         self._vigil: Vigil | None = None
-        self.staff: QueueWorkers = QueueWorkers(
+        self.queue_workers: QueueWorkers = QueueWorkers(
             settings,
             self._watches,
             source,
             gates=self.gates,
             ways=self.ways,
-            books=self.books,
+            fates=self.fates,
             asker=Asker(self._conditions),
             limits=self._deliveries,
             emit=emit,
@@ -113,7 +113,7 @@ class VhostWorker:
             look_afresh=self._lookout.look_afresh,
         )
         self._link: Link | None = None
-        self._ground: OwnTopology | None = None
+        self._own_topology: OwnTopology | None = None
         self._been_ready = worked
         """Also in an earlier life, before a reload: what worked once is worth another try."""
         self._on_ready = on_ready
@@ -142,16 +142,16 @@ class VhostWorker:
     async def _on(self, link: Link) -> None:
         self._link = link
         self.ways.renew(link)
-        crew = TaskSet()
-        self.staff.renew(link, crew, (await link.connection("consume")).server_version)
+        task_set = TaskSet()
+        self.queue_workers.renew(link, task_set, (await link.connection("consume")).server_version)
         async with management(self.address, self._settings.broker.api, need=NEED) as asked:
             try:
-                await self._begin(link, asked, crew)
-                await self._until_stopped(crew)
+                await self._begin(link, asked, task_set)
+                await self._until_stopped(task_set)
             finally:
                 self.ready.clear()
-                await crew.dismiss()
-                self.books.tell()
+                await task_set.dismiss()
+                self.fates.tell()
                 self._link = None
 
     async def close(self) -> None:
@@ -159,26 +159,28 @@ class VhostWorker:
             self._source.on_change.remove(self._on_policies)
         await self._conditions.close()
 
-    async def _begin(self, link: Link, asked: Management, crew: TaskSet) -> None:
-        self._ground = OwnTopology(link, asked, self._settings, self._emit)
+    async def _begin(self, link: Link, asked: Management, task_set: TaskSet) -> None:
+        self._own_topology = OwnTopology(link, asked, self._settings, self._emit)
         self._vigil = Vigil(link)
-        await asyncio.to_thread(self.staff.study)
+        await asyncio.to_thread(self.queue_workers.study)
         sight = await self._first_look(asked)
-        await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
+        await self._own_topology.lay(
+            sight.shape, self.queue_workers.levels_ms(), self.queue_workers.numbered_ms()
+        )
         sight = await self._first_look(asked)  # with what was declared just now
         safety = await self._take_care(asked, sight)
         if (safety.threats or safety.refusing) and not self._been_ready:
             raise ServiceRefused(f"letters would not be safe in our queues: {safety.why}")
-        if await self._ground.take_off_limits(sight):
+        if await self._own_topology.take_off_limits(sight):
             sight = await self._surveyor.look(asked, anew=True)
         await self.news.on(link)
         await policy_events.listen(link, sight.shape, self._look_now.set)
-        self.staff.take_up(sight)
-        self.staff.release()
-        crew.start(self.books.run())
-        crew.start(self._look_around(asked))
-        crew.start(self._look_at_origins())
-        crew.start(tidy(link, asked, self._settings.serve, self._emit))
+        self.queue_workers.take_up(sight)
+        self.queue_workers.release()
+        task_set.start(self.fates.run())
+        task_set.start(self._look_around(asked))
+        task_set.start(self._look_at_origins())
+        task_set.start(tidy(link, asked, self._settings.serve, self._emit))
         self._been_ready = True
         self.ready.set()
         self._on_ready()
@@ -186,9 +188,13 @@ class VhostWorker:
     async def _take_care(self, asked: Management, sight: Sight) -> Safety:
         """Whether letters are safe in our queues; where not, nobody brings any there."""
         assert self._vigil is not None
-        plan = serving(sight.shape, levels_ms=self.staff.levels_ms(), numbered_ms=self.staff.numbered_ms())
+        plan = serving(
+            sight.shape,
+            levels_ms=self.queue_workers.levels_ms(),
+            numbered_ms=self.queue_workers.numbered_ms(),
+        )
         safety = await self._custody.look(asked, sight, plan)
-        self.staff.heed(safety)
+        self.queue_workers.heed(safety)
         await self._vigil.over(safety.expiring & sight.shape.queues.keys())
         return safety
 
@@ -217,9 +223,9 @@ class VhostWorker:
             self._api_away = False
             self._emit(Recovered(what="management"))
 
-    async def _until_stopped(self, crew: TaskSet) -> None:
+    async def _until_stopped(self, task_set: TaskSet) -> None:
         stopped = asyncio.ensure_future(self._stopping.wait())
-        failed = asyncio.ensure_future(crew.wait())
+        failed = asyncio.ensure_future(task_set.wait())
         try:
             await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
             if failed.done():
@@ -236,7 +242,7 @@ class VhostWorker:
         grace_s = self._settings.serve.grace_ms / 1000
         cut = ConnectionLost("the time for an orderly end was over")
         asyncio.get_running_loop().call_later(grace_s, self._link.abort, cut)
-        working = self.staff.stop()
+        working = self.queue_workers.stop()
         if not working:
             return
         _, late = await asyncio.wait(working, timeout=max(grace_s - GIVE_BACK_S, grace_s / 2))
@@ -256,16 +262,18 @@ class VhostWorker:
             try:
                 sight = await self._surveyor.look(asked, anew=look.anew)
                 await self._take_care(asked, sight)
-                assert self._ground is not None
-                await self._ground.lay(sight.shape, self.staff.levels_ms(), self.staff.numbered_ms())
-                if await self._ground.take_off_limits(sight):
+                assert self._own_topology is not None
+                await self._own_topology.lay(
+                    sight.shape, self.queue_workers.levels_ms(), self.queue_workers.numbered_ms()
+                )
+                if await self._own_topology.take_off_limits(sight):
                     sight = await self._surveyor.look(asked, anew=True)
             except (ManagementRefused, ServiceRefused) as error:
                 self._api_fails(str(error), self._settings.serve.survey_ms / 1000)
                 continue
             self._api_works()
-            self.staff.take_up(sight)
-            self.staff.release()
+            self.queue_workers.take_up(sight)
+            self.queue_workers.release()
             look.ended()
             self._tell_gates(sight)
 
@@ -308,9 +316,9 @@ class VhostWorker:
             task.add_done_callback(self._took_over)
 
     async def _take_over(self) -> None:
-        await asyncio.to_thread(self.staff.study)
+        await asyncio.to_thread(self.queue_workers.study)
         await self._lay_ground()
-        self.staff.instruct()
+        self.queue_workers.instruct()
 
     def _took_over(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -318,9 +326,9 @@ class VhostWorker:
             self._look_now.set()
 
     async def _lay_ground(self) -> None:
-        if self._ground is None:
+        if self._own_topology is None:
             raise ConnectionLost("no connection to the broker")
-        await self._ground.lay(None, self.staff.levels_ms(), self.staff.numbered_ms())
+        await self._own_topology.lay(None, self.queue_workers.levels_ms(), self.queue_workers.numbered_ms())
 
     async def _deliveries(self, link: Link, queue: str) -> Deliveries:
         """How this queue counts deliveries, as it was seen last."""
@@ -342,25 +350,25 @@ class VhostWorker:
         if held and self.ready.is_set():
             # The broker's figures are five seconds old, and by then a breaker's probe may be overdue.
             for gate in held:
-                self.staff.hold(held_name(gate))
+                self.queue_workers.hold(held_name(gate))
             self._look_now.set()
 
     def knows(self, queue: str) -> bool:
         """Whether a watch of this vhost looks after it."""
-        return queue in self.staff.sweepers or self.staff.takes(queue)
+        return queue in self.queue_workers.sweepers or self.queue_workers.takes(queue)
 
     async def sweep(self, dlqs: Sequence[str], why: str) -> list[Swept]:
         """Sweep these now; all that are swept at all when none is named."""
         link = self._link
-        names = list(dlqs) or list(self.staff.sweepers)
+        names = list(dlqs) or list(self.queue_workers.sweepers)
         if link is None:
             return [Swept(dlq=name, refused="the broker cannot be reached now") for name in names]
         return [await self._sweep(name, link, why) for name in names]
 
     async def _sweep(self, name: str, link: Link, why: str) -> Swept:
-        sweeper = self.staff.sweepers.get(name)
+        sweeper = self.queue_workers.sweepers.get(name)
         if sweeper is None:
-            if self.staff.takes(name):
+            if self.queue_workers.takes(name):
                 return Swept(dlq=name, refused="it is watched with mode consume: letters are taken at once")
             return Swept(dlq=name, refused="no watch looks after it")
         try:

@@ -214,8 +214,8 @@ def test_no_more_is_held_than_the_budget_lets_go_in_time() -> None:
     @app.batch("b", size=50, concurrency=2)
     async def batch(bodies: list[bytes]) -> None: ...
 
-    assert app._desks["q"].plan.prefetch == 2 * HELD_MINUTES
-    assert (app._desks["b"].plan.prefetch, app._desks["b"].plan.batch) == (200, 50)
+    assert app._queues["q"].plan.prefetch == 2 * HELD_MINUTES
+    assert (app._queues["b"].plan.prefetch, app._queues["b"].plan.batch) == (200, 50)
 
 
 async def test_a_consumer_without_handlers_says_so() -> None:

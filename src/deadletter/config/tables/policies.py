@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field
 
@@ -27,6 +27,10 @@ from deadletter.core.deciding.backoff import (
     MAX_JITTERED_RUNGS,
     MAX_RETRIES,
     MAX_RUNGS,
+    Backoff,
+    Exponential,
+    Fixed,
+    Linear,
 )
 from deadletter.core.deciding.policy import MAX_BUDGET_PER_MINUTE, MAX_PROGRAM_CHARS
 from deadletter.core.letter.header_values import MAX_NAME_BYTES
@@ -43,6 +47,10 @@ class _Limited(Table):
     floor_ms: Floor = Field(
         default=as_written("0ms"), alias="floor", description="No delay is shorter than this."
     )
+
+    def _values(self) -> dict[str, Any]:
+        """The keys of the table by the names of the value that is built of them."""
+        return {key: value for key, value in self if key != "kind" and value is not None}
 
     def _between(
         self, first_key: tuple[str | int, ...], delay_ms: int, cap_ms: int
@@ -68,6 +76,9 @@ class FixedBackoff(_Limited):
     )
     cap_ms: Delay | None = Field(default=None, alias="cap", description=_CAP)
 
+    def built(self) -> Backoff:
+        return Fixed(**self._values() | {"delays_ms": tuple(self.delays_ms)})
+
     def contradictions(self) -> Iterator[TableFinding]:
         cap_ms = MAX_DELAY_MS if self.cap_ms is None else self.cap_ms
         yield from self._ordered(cap_ms)
@@ -92,6 +103,9 @@ class LinearBackoff(_Limited):
         description=_CAP,
     )
 
+    def built(self) -> Backoff:
+        return Linear(**self._values())
+
     def contradictions(self) -> Iterator[TableFinding]:
         yield from self._ordered(self.cap_ms)
         key, first_ms = ("step", self.step_ms) if self.first_ms is None else ("first", self.first_ms)
@@ -109,6 +123,9 @@ class ExponentialBackoff(_Limited):
         alias="cap",
         description=_CAP,
     )
+
+    def built(self) -> Backoff:
+        return Exponential(**self._values())
 
     def contradictions(self) -> Iterator[TableFinding]:
         yield from self._ordered(self.cap_ms)

@@ -63,7 +63,7 @@ _ASKED: Final = asked_name(0).removesuffix("0")
 
 
 class Wanted(Protocol):
-    """A queue that is to have a layout: a desk of the consumer, or the terms of an adapter."""
+    """A queue that is to have a layout: the options of a consumer's queue, or the terms of an adapter."""
 
     @property
     def queue(self) -> str: ...

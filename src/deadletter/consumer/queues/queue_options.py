@@ -63,7 +63,7 @@ class QueueWishes:
     size: int | None = None
     wait: float = 0.0
 
-    def desk(self, function: Callable[..., Any]) -> QueueOptions:
+    def options(self, function: Callable[..., Any]) -> QueueOptions:
         """Raises UsageError for what cannot be."""
         rules = self._rules()
         kind: type[Handler | BatchHandler] = Handler if self.size is None else BatchHandler

@@ -40,7 +40,7 @@ class Holding:
         *,
         gates: Gates,
         ways: Holds,
-        books: FateCounter,
+        fates: FateCounter,
         emit: Callable[[ServiceEvent], None],
         prefetch: int,
         limits: LimitSource = by_default,
@@ -50,7 +50,7 @@ class Holding:
         self._halted = halted
         """Whether nothing may go at all: it would leave a safe queue for one where letters vanish."""
         self._gates = gates
-        self._books = books
+        self._fates = fates
         self._emit = emit
         self._prefetch = prefetch
         self._limits = limits
@@ -61,8 +61,8 @@ class Holding:
         self._judging = Judging(
             decide=self._releaser.decide,
             again=self._releaser.again,
-            on_fate=books.on_fate,
-            on_failure=books.failure_in(queue),
+            on_fate=fates.on_fate,
+            on_failure=fates.failure_in(queue),
             on_missing=ways.forget,
         )
 
@@ -80,7 +80,7 @@ class Holding:
         self._emit(LeaseChanged(name=what, held=True))
         try:
             while await self._step(link):
-                self._books.tell()  # the gate learns what became of them before it is asked again
+                self._fates.tell()  # the gate learns what became of them before it is asked again
         except QueueMissing:
             return
         except ConnectionLost:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from deadletter.errors import UsageError
-from deadletter.service.telling.alert_channels import QUEUE, Channels
+from deadletter.service.telling import alert_channels
+from deadletter.service.telling.alert_channels import Channels
 from deadletter.service.telling.alerting import AlertChange, AlertSeverity, Notice
 from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
@@ -196,15 +197,16 @@ async def test_one_channel_does_not_wait_for_another(hook: Hook) -> None:
     await nobody.stop()
 
 
-async def test_a_queue_is_bounded_and_says_what_went(hook: Hook) -> None:
+async def test_a_queue_is_bounded_and_says_what_went(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alert_channels, "QUEUE", 100)
     await hook.stop()
     async with running(hook.url()) as run:
-        run.channels.deliver([notice(n) for n in range(QUEUE + 50)])
-        assert run.channels.waiting == QUEUE
+        run.channels.deliver([notice(n) for n in range(150)])
+        assert run.channels.waiting == 100
         await until(lambda: bool(run.events))
         await hook.start()
         await until(lambda: not run.channels.waiting)
-    assert len(hook.got) == QUEUE
+    assert len(hook.got) == 100
     assert [got["lost"] for got in hook.got if "lost" in got] == [50]
     assert [got["key"] for got in hook.got[:2]] == ["depth:q0", "depth:q51"]
 
