@@ -30,9 +30,10 @@ from tests.serving import Served
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.core.layouts.naming import lifting_policy_name
-from deadletter.core.letter import look_cost, names
+from deadletter.core.letter import names
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.letter.wrapping import unwrap
+from deadletter.core.topology import look_cost
 from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT, version_of
 from deadletter.move.courier import Bounds, Courier, Leave, MoveTally
 

@@ -1,4 +1,7 @@
-"""`deadletter` and `adapters`: what an application loads with them, and what it does not."""
+"""What an application loads with the library, and what it does not.
+
+About `deadletter` itself and `adapters`.
+"""
 
 from __future__ import annotations
 
