@@ -4,7 +4,7 @@ A quorum queue destroys a letter whose delivery count exceeds its limit. On Rabb
 the limit brings its count along, so that any return destroys it; before that every return costs one. Each
 test makes such letters, lets a command loose on them, and counts what is left anywhere: none may be missing.
 
-About `core.letter.look_cost`, `move.rescue`, `move.asked_limits`, `broker.delivery_limits`,
+About `core.topology.look_cost`, `move.rescue`, `move.asked_limits`, `broker.delivery_limits`,
 `operations.lifting`.
 """
 

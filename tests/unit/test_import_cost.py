@@ -1,7 +1,4 @@
-"""What an application loads with the library, and what it does not.
-
-About `deadletter` itself and `adapters`.
-"""
+"""What an application loads with the library and with an adapter, and what it does not."""
 
 from __future__ import annotations
 
