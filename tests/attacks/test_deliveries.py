@@ -4,7 +4,7 @@ A quorum queue destroys a letter whose delivery count exceeds its limit. On Rabb
 the limit brings its count along, so that any return destroys it; before that every return costs one. Each
 test makes such letters, lets a command loose on them, and counts what is left anywhere: none may be missing.
 
-About `core.letter.look_cost`, `move.rescue`, `move.asked_limits`, `broker.delivery_limits`,
+About `core.topology.look_cost`, `move.rescue`, `move.asked_limits`, `broker.delivery_limits`,
 `operations.lifting`.
 """
 
@@ -30,9 +30,10 @@ from tests.serving import Served
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.core.layouts.naming import lifting_policy_name
-from deadletter.core.letter import look_cost, names
+from deadletter.core.letter import names
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.letter.wrapping import unwrap
+from deadletter.core.topology import look_cost
 from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT, version_of
 from deadletter.move.courier import Bounds, Courier, Leave, MoveTally
 

@@ -1,4 +1,4 @@
-"""`deadletter` and `adapters`: what an application loads with them, and what it does not."""
+"""What an application loads with the library and with an adapter, and what it does not."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def section(title: str) -> str:
 def layers() -> list[str]:
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (checked,) = (each["layers"] for each in contracts if each["type"] == "layers")
+    (checked,) = (each["layers"] for each in contracts if each.get("containers") == ["deadletter"])
     return [re.sub(r"[()]", "", layer) for layer in checked]
 
 

@@ -15,9 +15,8 @@ from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
 from deadletter.core.layouts.naming import exactly, lifting_policy_name
 from deadletter.core.layouts.service import Limit, lifting, limit_of
-from deadletter.core.letter import look_cost
-from deadletter.core.letter.look_cost import Deliveries
-from deadletter.core.topology import definitions
+from deadletter.core.topology import definitions, look_cost
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.vhost import Topology, topology
 from deadletter.errors import ManagementRefused

@@ -17,9 +17,9 @@ from deadletter.cli.terminal.units import count
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.deciding.failure import Failure
 from deadletter.core.deciding.origin import Ambiguous, Origin, Unproven
-from deadletter.core.letter import look_cost
 from deadletter.core.letter.header_values import shown
 from deadletter.core.text.safe_text import line, lines
+from deadletter.core.topology import look_cost
 from deadletter.operations.lifting import renewed_words
 from deadletter.operations.peeking import Peeked, PeekResult, body_text, peek
 from deadletter.operations.withheld import Withheld, withheld

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from deadletter.broker.session import Link
-from deadletter.core.letter import look_cost
-from deadletter.core.letter.look_cost import Deliveries
+from deadletter.core.topology import look_cost
+from deadletter.core.topology.look_cost import Deliveries
 
 LimitSource: TypeAlias = Callable[[Link, str], Awaitable[Deliveries]]
 """Asked on a link, of a queue."""

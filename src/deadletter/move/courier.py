@@ -31,7 +31,7 @@ from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Connected, Link, Persistence, Waiting
 from deadletter.core.letter.envelope import Deaths
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.look_cost import Deliveries
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.errors import (
     ChannelClosed,
     ClosedByBroker,

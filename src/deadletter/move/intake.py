@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from deadletter.amqp.channel import Channel, Delivery, ignore
 from deadletter.amqp.connection import Connection
 from deadletter.broker.queue_counts import counts_on
-from deadletter.core.letter.look_cost import Deliveries
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.errors import ConsumerCancelled, NotFound, WireError
 from deadletter.move.receipts import Receipts
 from deadletter.move.verdict import Terms

@@ -20,7 +20,7 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.queue_counts import counts_on
 from deadletter.core.letter import field_table, message, names
-from deadletter.core.letter.look_cost import Deliveries
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.errors import MessageError, NotFound, WireError
 from deadletter.move.intake import Intake, Window, window
 from deadletter.move.verdict import Terms

@@ -18,7 +18,7 @@ from typing import Final
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.queue_counts import counts_on
-from deadletter.core.letter.look_cost import Deliveries
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.errors import ConnectionLost, MoveFailed, WireError
 from deadletter.move.decision_runner import DecisionRunner, Judging
 from deadletter.move.flights import Landing

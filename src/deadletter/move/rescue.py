@@ -1,4 +1,4 @@
-"""Letters that must not be given back: their next return may destroy them (`core.letter.look_cost`).
+"""Letters that must not be given back: their next return may destroy them (`core.topology.look_cost`).
 
 Every such letter is known here from the moment it comes until it is safe. Mostly that is its new home. One
 that has to stay (it is left, its target is full, the passage ends before its turn) is *renewed*: published to
@@ -20,8 +20,8 @@ from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, delivery_count, move_number
-from deadletter.core.letter.look_cost import Deliveries
 from deadletter.core.letter.parking import Cause, parked_headers
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.errors import ChannelClosed, MessageError
 from deadletter.move.intake import Intake

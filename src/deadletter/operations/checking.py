@@ -5,7 +5,7 @@ For each dead letter queue that the pattern names, every letter that was there a
 `x-death` left on for whoever reviews it. The others stay. Nothing is created, moved or touched before all
 names are known to be right.
 
-Looking is not always free (`core.letter.look_cost`): what must not be given back is renewed by the courier,
+Looking is not always free (`core.topology.look_cost`): what must not be given back is renewed by the courier,
 and the report says what to do about the queue.
 """
 
@@ -22,9 +22,10 @@ from deadletter.broker.management import list_queues
 from deadletter.broker.queue_counts import counts_of
 from deadletter.broker.session import Connected, Link, supervise
 from deadletter.core.deciding.deaths import CountBy, count_deaths, counted_in, read_history
-from deadletter.core.letter import look_cost, names
+from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.look_cost import LookCost
+from deadletter.core.topology import look_cost
+from deadletter.core.topology.look_cost import LookCost
 from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.queue_patterns import Mapping as Names
 from deadletter.errors import DeadletterError, QueueMissing, UsageError

@@ -23,9 +23,8 @@ from deadletter.broker.lease import Lease
 from deadletter.broker.management import management
 from deadletter.broker.session import Link, supervise
 from deadletter.core.layouts.naming import lifting_policy_name
-from deadletter.core.letter import look_cost
-from deadletter.core.letter.look_cost import Deliveries
-from deadletter.core.topology import rabbitmq_commands
+from deadletter.core.topology import look_cost, rabbitmq_commands
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import DeadletterError, ManagementRefused, UsageError, WireError
 from deadletter.move.asked_limits import LimitSource

@@ -2,8 +2,8 @@
 
 The same care as everywhere: no more letters are taken than are shown, each is given back in the way that
 costs least on this broker, and one with few deliveries left is renewed rather than spent
-(`core.letter.look_cost`). The management API is asked for the queue's limit, where it answers; without it the
-default is assumed.
+(`core.topology.look_cost`). The management API is asked for the queue's limit, where it answers; without it
+the default is assumed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from deadletter.broker.session import Connected
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.letter import names
 from deadletter.core.letter.header_values import MAX_NAME_BYTES, shown
-from deadletter.core.letter.look_cost import Deliveries, LookCost
 from deadletter.core.letter.message import View
 from deadletter.core.text.safe_text import block
+from deadletter.core.topology.look_cost import Deliveries, LookCost
 from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import MessageError
 from deadletter.move.courier import Bounds, Courier, Leave, Letter, MoveEvent, Verdict

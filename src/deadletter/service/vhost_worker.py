@@ -28,8 +28,8 @@ from deadletter.core.deciding.states import Step
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
 from deadletter.core.layouts.service import serving
-from deadletter.core.letter import look_cost
-from deadletter.core.letter.look_cost import Deliveries
+from deadletter.core.topology import look_cost
+from deadletter.core.topology.look_cost import Deliveries
 from deadletter.errors import (
     CannotConnect,
     ConnectionLost,

@@ -22,7 +22,7 @@ from tests.postbox import depth_of, run, wait_for
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.broker.live_topology import read_topology
-from deadletter.core.letter.look_cost import no_limit_arguments
+from deadletter.core.topology.look_cost import no_limit_arguments
 from deadletter.doctor.finding import Finding
 from deadletter.doctor.rules import cycles, examine, limits, loss, multiplying, strategy
 from deadletter.doctor.rules.case import Case

@@ -29,8 +29,9 @@ from deadletter.core.deciding.deaths import (
     OwnAttempt,
     SumOfAll,
 )
-from deadletter.core.letter import look_cost, names
-from deadletter.core.letter.look_cost import LookCost
+from deadletter.core.letter import names
+from deadletter.core.topology import look_cost
+from deadletter.core.topology.look_cost import LookCost
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.errors import ManagementRefused, QueueMissing, UsageError

@@ -15,9 +15,9 @@ from tests.brokers import Vhost
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.cli.peek_command import letter_text
-from deadletter.core.letter import look_cost
-from deadletter.core.letter.look_cost import LookCost
 from deadletter.core.letter.message import RawMessage, View, encode
+from deadletter.core.topology import look_cost
+from deadletter.core.topology.look_cost import LookCost
 from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT
 from deadletter.errors import QueueMissing
 from deadletter.operations.peeking import PeekResult, body_text, peek

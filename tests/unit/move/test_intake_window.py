@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from deadletter.core.letter.look_cost import UNLIMITED, Deliveries
+from deadletter.core.topology.look_cost import UNLIMITED, Deliveries
 from deadletter.move.intake import (
     CALM_AFTER,
     CAUTION_COUNT,

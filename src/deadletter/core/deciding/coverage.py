@@ -8,18 +8,13 @@ something else.
 from __future__ import annotations
 
 from deadletter.core.deciding.policy import Match
-from deadletter.core.text.glob import glob, match_runs
-from deadletter.core.topology.topic import words
+from deadletter.core.text.glob import glob
+from deadletter.core.topology.topic import topic_covers
 
 
 def glob_covers(wide: str, narrow: str) -> bool:
     """Whether every text that `narrow` matches is matched by `wide`, as far as one can see."""
     return glob(wide, narrow)
-
-
-def topic_covers(wide: str, narrow: str) -> bool:
-    """The same for topic patterns. `*` is one word, so it never stands for a `#`."""
-    return match_runs(words(wide), words(narrow), "#", lambda want, word: word != "#" and want in ("*", word))
 
 
 def covers(wide: Match, narrow: Match) -> bool:

@@ -79,7 +79,7 @@ def plan_of(layout: str, request: Request, parts: Parts, corrections: tuple[Corr
             f"layout {layout}: expected an application's queue, got {request.queue!r}, which the layout "
             "declares itself; name the queue whose letters die"
         )
-    own = (as_found(request.found) if request.found else Queue(name=request.queue, type=request.type),)
+    own = (request.found.as_declared() if request.found else Queue(name=request.queue, type=request.type),)
     return Plan(
         layout=layout,
         queue=request.queue,
@@ -153,25 +153,13 @@ def resting_place(request: Request, name: str) -> Queue:
 def resting_queue(request: Request, name: str) -> Parts:
     """A queue for letters outside our names. One that is there already serves as it is, whatever its type."""
     there = request.at(name)
-    queue = as_found(there) if there is not None else Queue(name=name, type="quorum")
+    queue = there.as_declared() if there is not None else Queue(name=name, type="quorum")
     if queue.type == "stream":
         raise UsageError(
             f"queue {name}: expected a classic or quorum queue for dead letters, got a stream, from which "
             "none can be taken; delete or rename it"
         )
     return Parts(queues=(queue,)) + own_policy(request, queue, resting(request))
-
-
-def as_found(queue: Queue) -> Queue:
-    """The declaration of a queue that is there, so that declaring it again changes nothing."""
-    return Queue(
-        name=queue.name,
-        type=queue.type,
-        durable=queue.durable,
-        auto_delete=queue.auto_delete,
-        exclusive=queue.exclusive,
-        arguments=queue.arguments,
-    )
 
 
 def delay_queue(name: str, settings: Mapping[str, Value]) -> Queue:

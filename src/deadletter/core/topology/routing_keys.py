@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from deadletter.core.deciding.coverage import topic_covers
-from deadletter.core.topology.topic import topic_matches, words
+from deadletter.core.topology.topic import topic_covers, topic_matches, words
 
 _T = TypeVar("_T")
 _ONE: Final = object()

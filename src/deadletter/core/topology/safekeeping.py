@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from deadletter.core.layouts.pieces import as_found
 from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.text.durations import duration_text
@@ -191,7 +190,9 @@ def _shortfalls(plan: Topology, live: Topology) -> Iterator[Shortfall]:
         and not names.is_ours(name)
         and any(policy.means(name, queue.type) for policy in plan.policies)
     ]
-    meant = topology(version=live.version, queues=map(as_found, others), policies=plan.policies).queues
+    meant = topology(
+        version=live.version, queues=map(Queue.as_declared, others), policies=plan.policies
+    ).queues
     for queue in others:
         for danger in _ways(meant[queue.name], queue):
             yield Shortfall(queue=queue.name, danger=danger)
@@ -208,7 +209,9 @@ def threats(plan: Topology, live: Topology, told: Mapping[str, Told] | None = No
             pairs.append((subject, danger))
 
     ours = [queue for queue in live.queues.values() if _keeps_letters(queue, plan)]
-    expected = topology(version=live.version, queues=map(as_found, ours), policies=plan.policies).queues
+    expected = topology(
+        version=live.version, queues=map(Queue.as_declared, ours), policies=plan.policies
+    ).queues
     for queue in ours:
         for view in _views(queue, (told or {}).get(queue.name)):
             for danger in dangers(expected[queue.name], view, live.version):

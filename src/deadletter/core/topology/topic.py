@@ -18,6 +18,12 @@ def topic_matches(pattern: str, key: str) -> bool:
     return match_runs(words(pattern), words(key), "#", _same_word)
 
 
+def topic_covers(wide: str, narrow: str) -> bool:
+    """Whether every key that `narrow` matches is matched by `wide`, as far as one can see. `*` is one word,
+    so it never stands for a `#`."""
+    return match_runs(words(wide), words(narrow), "#", lambda want, word: word != "#" and want in ("*", word))
+
+
 def words(key: str) -> list[str]:
     """What stands between the dots; nothing at all in the empty key."""
     return key.split(".") if key else []

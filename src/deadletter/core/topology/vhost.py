@@ -131,6 +131,17 @@ class Queue:
         """Whether it asks for at-least-once dead-lettering; whether it gets it is for a rule to say."""
         return self.type == "quorum" and self.effective.get("dead-letter-strategy") == "at-least-once"
 
+    def as_declared(self) -> Queue:
+        """Its declaration alone: declaring that again changes nothing."""
+        return Queue(
+            name=self.name,
+            type=self.type,
+            durable=self.durable,
+            auto_delete=self.auto_delete,
+            exclusive=self.exclusive,
+            arguments=self.arguments,
+        )
+
     def delivery_limit(self, version: str) -> int | None:
         """After how many deliveries a letter is thrown out; None: never. `version` is the broker's."""
         if self.type != "quorum":

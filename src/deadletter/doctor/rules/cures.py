@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.letter.look_cost import no_limit_arguments
 from deadletter.core.topology import rabbitmq_commands
+from deadletter.core.topology.look_cost import no_limit_arguments
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT, X_QUEUE_TYPE, as_argument
 from deadletter.core.topology.vhost import Queue

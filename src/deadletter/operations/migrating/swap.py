@@ -23,8 +23,7 @@ from deadletter.broker.declare import put_policy
 from deadletter.broker.live_topology import topology_of
 from deadletter.broker.management import Management
 from deadletter.broker.queue_removal import delete_empty
-from deadletter.core.letter import look_cost
-from deadletter.core.topology import migration
+from deadletter.core.topology import look_cost, migration
 from deadletter.core.topology.definitions import binding_of
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.drift import frozen_differences, same_binding

@@ -11,8 +11,8 @@ import shlex
 
 import pytest
 
-from deadletter.core.letter.look_cost import deliveries_of
 from deadletter.core.topology import rabbitmq_commands
+from deadletter.core.topology.look_cost import deliveries_of
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.operations.lifting import Taking

@@ -1,13 +1,13 @@
 """What a look costs a letter, and when it may not be given back.
 
-About `core.letter.look_cost`.
+About `core.topology.look_cost`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from deadletter.core.letter.look_cost import (
+from deadletter.core.topology.look_cost import (
     Deliveries,
     LookCost,
     advice,
