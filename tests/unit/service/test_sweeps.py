@@ -31,6 +31,7 @@ from deadletter.service.telling.service_events import LeaseChanged, ServiceEvent
 
 DLQ: Final = "orders.dlq"
 HOUR_MS: Final = 3_600_000
+QOS_OK: Final = oracle.method(60, 11)
 DELETE_OK: Final = oracle.method(50, 41, b"\0\0\0\0")
 
 
@@ -50,6 +51,11 @@ class Broker:
                 peer.say(channel, oracle.OPEN_CHANNEL_OK)
             elif said == oracle.method(50, 10):
                 self._declare(peer, channel, arguments)
+            elif said == oracle.method(60, 10):
+                peer.say(channel, QOS_OK)
+            elif said == oracle.method(60, 20):
+                tag = arguments[3 + arguments[2] :]
+                peer.say(channel, oracle.method(60, 21, tag[: 1 + tag[0]]))
             elif said == oracle.method(50, 40):
                 peer.say(channel, DELETE_OK)
             elif said == oracle.method(20, 40):
@@ -257,7 +263,8 @@ async def test_a_manual_watch_sweeps_when_somebody_asks_and_only_then() -> None:
         await asyncio.sleep(0.1)
         assert not found.at
         swept = await found.sweeper.sweep(found.link, "request")
-        assert (swept.dlq, swept.seen, swept.refused) == (DLQ, 0, "")
+        assert swept.ended is not None
+        assert (swept.dlq, swept.ended.seen, swept.refused) == (DLQ, 0, "")
         assert [event.why for event in found.events if isinstance(event, SweepEnded)] == ["request"]
 
 
