@@ -8,7 +8,7 @@ letters that were routed to the queue and are not in it yet.
 
 **Ways back** (`deadletter.return.<queue>`). One whose queue is gone has no binding. It is deleted by the
 broker itself under the condition that it still has none. Publishers know a way for a minute at most
-(`ways.HOME_S`) and find it anew, declaring it if need be; so `after_s` is longer than that.
+(`return_exchanges.HOME_S`) and find it anew, declaring it if need be; so `after_s` is longer than that.
 
 Levels that a policy or a schedule names stay: they are few, known, and reached by their name. One instance
 does this at a time, the one with the lease. What it observed the next does not know, and counts anew.

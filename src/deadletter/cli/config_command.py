@@ -8,9 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deadletter import config
-from deadletter.cli.terminal.columns import columns
 from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import columns, data, result
 from deadletter.config.secrets import shown
 from deadletter.config.settings import Effective
 from deadletter.errors import ConfigError
@@ -48,7 +47,7 @@ def check(*, file: Path | None, options: Mapping[str, object], as_json: bool) ->
 
 
 def schema() -> Exit:
-    from deadletter.config.tables.schema import json_schema
+    from deadletter.config.tables.file import json_schema
 
     result(json.dumps(json_schema(), indent=2))
     return Exit.DONE

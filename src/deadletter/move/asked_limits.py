@@ -1,6 +1,6 @@
 """How a queue counts deliveries, asked before letters are taken from it; who does not ask gets the default.
 
-What the management API tells: `known_limits`.
+What the management API tells: `broker.delivery_limits`.
 """
 
 from __future__ import annotations

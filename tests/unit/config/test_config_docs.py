@@ -18,8 +18,8 @@ from deadletter.config.files import read
 from deadletter.config.secrets import shown
 from deadletter.config.settings import Mode, Settings
 from deadletter.config.sources import CONFIG_VARIABLE
+from deadletter.config.tables.file import json_schema
 from deadletter.config.tables.keys import ConfigKey, keys, variables
-from deadletter.config.tables.schema import json_schema
 from deadletter.core.deciding.backoff import compile_schedule
 
 DOCS = ROOT / "docs"

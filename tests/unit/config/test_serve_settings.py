@@ -14,8 +14,8 @@ import pytest
 from deadletter.config import load
 from deadletter.config.settings import GuardSettings, Mode, ServeSettings, Settings, StoreSettings
 from deadletter.config.tables import serve
+from deadletter.config.tables.file import json_schema
 from deadletter.config.tables.keys import variables
-from deadletter.config.tables.schema import json_schema
 from deadletter.config.values import LISTEN_PATTERN, listen
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import MAX_BUDGET_PER_MINUTE, Policy

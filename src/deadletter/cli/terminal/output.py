@@ -7,7 +7,7 @@ broker's own cannot act on it (`core.text.safe_text`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from deadletter.core.text import safe_text
 
@@ -26,3 +26,19 @@ def data(value: object, *, default: Callable[[object], object] | None = None) ->
 def complain(error: object) -> None:
     """An error, for people."""
     sys.stderr.write(f"dlq: {safe_text.block(str(error))}\n")
+
+
+def columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
+    """Columns of text for a result: no frames, nothing cut off, the same on a terminal and in a pipe.
+
+    Each column is as wide as its widest cell; the last one as long as it likes, but in one line.
+    """
+    rows = [[safe_text.line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    return "\n".join(
+        " " * indent
+        + "  ".join(
+            [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]
+        ).rstrip()
+        for row in rows
+    )

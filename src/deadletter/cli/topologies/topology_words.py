@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Final, assert_never
 
 from deadletter.broker.declare import DeclaredItem, DeclareOutcome
-from deadletter.cli.terminal.columns import columns
+from deadletter.cli.terminal.output import columns
 from deadletter.cli.terminal.units import count
 from deadletter.core.layouts import correction_text
 from deadletter.core.text.safe_text import line

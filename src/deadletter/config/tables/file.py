@@ -11,7 +11,7 @@ Pydantic is loaded with this module, and this module not before a command needs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -89,3 +89,12 @@ class File(Table):
     serve: Serve = Field(default=as_written({}), description="How the service, dlq serve, runs.")
     alerts: AlertsTable = Field(default=as_written({}), description="When somebody should know.")
     check: CheckTable = Field(default=as_written({}), description="Defaults of the command dlq check.")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the file, draft 2020-12, for editors: completion, descriptions, red lines.
+
+    It knows keys and types; what contradicts what is only known to `dlq config check`.
+    """
+    schema = File.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "deadletter.toml"}

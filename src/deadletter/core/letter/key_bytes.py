@@ -2,7 +2,7 @@
 
 Queue names, exchange names and binding keys are UTF-8: RabbitMQ closes the connection on any other. The key
 of a message need not be. In here it is a `str` all the same; bytes that are not UTF-8 are lone surrogates in
-it, and come out again as the bytes they were. Print it with `lenient.shown`.
+it, and come out again as the bytes they were. Print it with `header_values.shown`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     with private_broker() as broker:
         connect(broker.url)
 
-Where it comes from is told in `versions`; what it has on disk in `node_files`; how its processes are told
+Where it comes from is told in `releases`; what it has on disk in `node_files`; how its processes are told
 from others in `processes`. This page is about its life:
 
 - It starts beside whatever runs already: own name, ports (never 5672), epmd and data, on 127.0.0.1 only.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from deadletter.core.letter import field_table, message
+from deadletter.core.letter.key_bytes import as_text
 from deadletter.testing.memory.connections.declare_refusals import precondition_failed
-from deadletter.testing.memory.connections.wire import decoded
 from deadletter.testing.memory.contents.items import QueuedCopy, short_property, with_headers
 
 _EXPIRATION_MAX_MS: Final = 2**32 - 1
@@ -29,13 +29,13 @@ def check(properties: bytes, body: bytes, *, user: str, body_max_bytes: int) -> 
             f"message size {len(body)} is larger than configured max size {body_max_bytes}"
         )
     claimed = short_property(properties, message.USER_ID)
-    if claimed is not None and decoded(claimed) != user:
+    if claimed is not None and as_text(claimed) != user:
         raise precondition_failed(
-            f"user_id property set to '{decoded(claimed)}' but authenticated user was '{user}'"
+            f"user_id property set to '{as_text(claimed)}' but authenticated user was '{user}'"
         )
     expiration = short_property(properties, message.EXPIRATION)
     if expiration is not None:
-        _check_expiration(decoded(expiration))
+        _check_expiration(as_text(expiration))
     headers = message.header_table(properties)
     for name, _, value, _ in field_table.find(headers, frozenset({_CC, _BCC})):
         if headers[value] != ord("A"):
@@ -74,7 +74,7 @@ def addressed(publish: Publish, properties: bytes, body: bytes) -> QueuedCopy:
 
 def _keys(headers: bytes, name: bytes) -> tuple[str, ...]:
     return tuple(
-        decoded(element[5:])
+        as_text(element[5:])
         for _, _, value, end in field_table.find(headers, frozenset({name}))
         for element in field_table.elements(headers[value + 5 : end])
         if element[:1] == b"S"

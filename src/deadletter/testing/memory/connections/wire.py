@@ -10,6 +10,7 @@ from typing import Final
 
 from deadletter.core.letter import field_table
 from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.key_bytes import as_bytes, as_text
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
@@ -43,7 +44,7 @@ class MethodReader:
         return int(_U64.unpack(self._take(8))[0])
 
     def short(self) -> str:
-        return decoded(self._take(self.octet()))
+        return as_text(self._take(self.octet()))
 
     def table(self) -> dict[str, Value]:
         return field_table.decode(self._take(self.u32()))
@@ -53,16 +54,8 @@ class MethodReader:
         return tuple(bool(flags >> place & 1) for place in range(count))
 
 
-def decoded(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
-
-
-def encoded(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
-
-
 def _short(text: str) -> bytes:
-    raw = encoded(text)[:255]
+    raw = as_bytes(text)[:255]
     return bytes((len(raw),)) + raw
 
 
