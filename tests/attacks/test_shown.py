@@ -4,7 +4,7 @@ A letter carries escapes wherever a letter can carry text; queues and exchanges 
 is run on them. What comes out holds no character that a terminal acts on and no line that only a name made;
 as JSON it is exactly what was put in.
 
-About `core.text.safe_text`, `cli.terminal.screen`, `cli.terminal.columns`, `service.telling.log_lines`,
+About `core.text.safe_text`, `cli.terminal.screen`, `cli.terminal.output`, `service.telling.log_lines`,
 `drawing.svg`, `operations.withheld`.
 """
 

@@ -1,6 +1,6 @@
 """`dlq sweep` against a running desk.
 
-About `cli.sweep_command`, `cli.terminal.exits`, `cli.terminal.columns`, `cli.terminal.output`,
+About `cli.sweep_command`, `cli.terminal.exits`, `cli.terminal.output`,
 `cli.terminal.units`.
 """
 

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from enum import StrEnum
-from typing import Final, assert_never
+from typing import Final, Protocol
 
 from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts import ladder, levels, looping, native, returning, sweeping
@@ -28,20 +27,24 @@ from deadletter.core.topology.plan import Correction, Plan
 from deadletter.core.topology.vhost import Topology
 from deadletter.errors import UsageError
 
-__all__ = ["AUTO", "LAYOUTS", "Layout", "correction_text", "corrections", "plan"]
+__all__ = ["AUTO", "LAYOUTS", "correction_text", "corrections", "plan"]
 
 
-class Layout(StrEnum):
-    RETURN = returning.NAME
-    LEVELS = levels.NAME
-    SWEEP = sweeping.NAME
-    LADDER = ladder.NAME
-    LOOP = looping.NAME
-    NATIVE = native.NAME
+class Layout(Protocol):
+    """What a layout's module has."""
+
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 -- a constant there
+
+    @property
+    def CORRECTIONS(self) -> tuple[Correction, ...]: ...  # noqa: N802
+
+    def design(self, request: Request) -> Plan: ...
 
 
+_LAYOUTS: Final[tuple[Layout, ...]] = (returning, levels, sweeping, ladder, looping, native)
 AUTO: Final = "auto"
-LAYOUTS: Final = tuple(layout.value for layout in Layout)
+LAYOUTS: Final = tuple(layout.NAME for layout in _LAYOUTS)
 """Their names, without `auto`, which is a choice among them."""
 
 
@@ -69,27 +72,12 @@ def plan(
         more_levels_ms=frozenset(more_levels_ms),
         there=there,
     )
-    return _auto(request) if layout == AUTO else _design(_named(layout), request)
+    return _auto(request) if layout == AUTO else _named(layout).design(request)
 
 
 def corrections(layout: str) -> tuple[Correction, ...]:
     """Where a layout differs from the document it follows; empty for those that are ours."""
-    named = _named(layout)
-    match named:
-        case Layout.RETURN:
-            return returning.CORRECTIONS
-        case Layout.LEVELS:
-            return levels.CORRECTIONS
-        case Layout.SWEEP:
-            return sweeping.CORRECTIONS
-        case Layout.LADDER:
-            return ladder.CORRECTIONS
-        case Layout.LOOP:
-            return looping.CORRECTIONS
-        case Layout.NATIVE:
-            return native.CORRECTIONS
-        case _:
-            assert_never(named)
+    return _named(layout).CORRECTIONS
 
 
 def correction_text(correction: Correction) -> str:
@@ -101,30 +89,10 @@ def correction_text(correction: Correction) -> str:
 
 
 def _named(layout: str) -> Layout:
-    try:
-        return Layout(layout)
-    except ValueError:
-        raise UsageError(
-            f"layout: expected {', '.join(LAYOUTS)} or {AUTO}, got {layout!r}; take one of these"
-        ) from None
-
-
-def _design(layout: Layout, request: Request) -> Plan:
-    match layout:
-        case Layout.RETURN:
-            return returning.design(request)
-        case Layout.LEVELS:
-            return levels.design(request)
-        case Layout.SWEEP:
-            return sweeping.design(request)
-        case Layout.LADDER:
-            return ladder.design(request)
-        case Layout.LOOP:
-            return looping.design(request)
-        case Layout.NATIVE:
-            return native.design(request)
-        case _:
-            assert_never(layout)
+    for known in _LAYOUTS:
+        if layout == known.NAME:
+            return known
+    raise UsageError(f"layout: expected {', '.join(LAYOUTS)} or {AUTO}, got {layout!r}; take one of these")
 
 
 def _auto(request: Request) -> Plan:

@@ -240,42 +240,13 @@ def words(drift: Drift, live: Topology) -> Words:
                 found="nothing",
                 steps=("dlq topology apply declares it",),
             )
-        case DifferentExchange(planned=exchange, differences=differences):
+        case DifferentExchange() | DifferentQueue() | DifferentPolicy() | Overruled():
             return Words(
-                kind="different",
-                subject=subject(exchange),
-                planned=_side(differences, planned=True),
-                found=_side(differences, planned=False),
-                steps=_exchange_steps(exchange, live),
-            )
-        case DifferentQueue(planned=queue, differences=differences):
-            return Words(
-                kind="different",
-                subject=subject(queue),
-                planned=_side(differences, planned=True),
-                found=_side(differences, planned=False),
-                steps=migration.steps(queue, live),
-            )
-        case DifferentPolicy(planned=policy, differences=differences):
-            return Words(
-                kind="different",
-                subject=subject(policy),
-                planned=_side(differences, planned=True),
-                found=_side(differences, planned=False),
-                steps=(rabbitmq_commands.set_policy(policy, live.vhost), "or: dlq topology apply --migrate"),
-            )
-        case Overruled(planned=queue, differences=differences, by=by):
-            who = " and ".join(by) or "a policy"
-            cure = (
-                f"{who} goes before what is planned: narrow its pattern so that it does not match "
-                f"{queue.name}, or give it a lower priority; nothing of ours changes other policies"
-            )
-            return Words(
-                kind="overruled",
-                subject=subject(queue),
-                planned=_side(differences, planned=True),
-                found=_side(differences, planned=False),
-                steps=(cure,),
+                kind="overruled" if isinstance(drift, Overruled) else "different",
+                subject=subject(drift.planned),
+                planned=", ".join(f"{one.key} {said(one.planned)}" for one in drift.differences),
+                found=", ".join(f"{one.key} {said(one.found)}" for one in drift.differences),
+                steps=_cure(drift, live),
             )
         case Interrupted(planned=queue, waiting=waiting):
             return Words(
@@ -321,10 +292,6 @@ def _joined(first: str, arguments: Mapping[str, Value]) -> str:
     return ", ".join([first, *settings])
 
 
-def _side(differences: tuple[Difference, ...], *, planned: bool) -> str:
-    return ", ".join(f"{one.key} {said(one.planned if planned else one.found)}" for one in differences)
-
-
 def said(value: Value) -> str:
     match value:
         case None:
@@ -335,6 +302,27 @@ def said(value: Value) -> str:
             return value
         case _:
             return json.dumps(value, default=repr)
+
+
+def _cure(
+    drift: DifferentExchange | DifferentQueue | DifferentPolicy | Overruled, live: Topology
+) -> tuple[str, ...]:
+    match drift:
+        case DifferentExchange(planned=exchange):
+            return _exchange_steps(exchange, live)
+        case DifferentQueue(planned=queue):
+            return migration.steps(queue, live)
+        case DifferentPolicy(planned=policy):
+            return (rabbitmq_commands.set_policy(policy, live.vhost), "or: dlq topology apply --migrate")
+        case Overruled(planned=queue, by=by):
+            who = " and ".join(by) or "a policy"
+            cure = (
+                f"{who} goes before what is planned: narrow its pattern so that it does not match "
+                f"{queue.name}, or give it a lower priority; nothing of ours changes other policies"
+            )
+            return (cure,)
+        case _:
+            assert_never(drift)
 
 
 def _exchange_steps(exchange: Exchange, live: Topology) -> tuple[str, ...]:
