@@ -222,23 +222,24 @@ class _Desk:
 
 
 def _answer(swept: Swept, since: Mapping[str, datetime]) -> SweepAnswer:
-    if swept.refused:
+    ended = swept.ended
+    if ended is None:
         state = SweepState.ELSEWHERE if swept.elsewhere else SweepState.FAILED
         return SweepAnswer(dlq=swept.dlq, state=state, why=swept.refused)
     whys = [
         f"{kept.why} (closed since {since[kept.gate]:%Y-%m-%d %H:%M:%S} UTC)"
         if kept.gate in since
         else kept.why
-        for kept in swept.kept
+        for kept in ended.kept
     ]
     return SweepAnswer(
         dlq=swept.dlq,
         state=SweepState.SWEPT,
-        seen=swept.seen,
-        moved=swept.moved,
-        left=swept.left,
-        failed=swept.failed,
-        seconds=swept.seconds,
+        seen=ended.seen,
+        moved=ended.moved,
+        left=ended.left,
+        failed=ended.failed,
+        seconds=ended.seconds,
         why="; ".join(whys),
     )
 

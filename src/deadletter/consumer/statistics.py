@@ -13,9 +13,9 @@ from deadletter.amqp.address import Address
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.queue_counts import counts_of, counts_of_existing
 from deadletter.broker.session import Link
+from deadletter.consumer.queues.declared_layouts import planned_for
 from deadletter.consumer.queues.layout_routes import delays_of, parked_in
 from deadletter.consumer.queues.queue_options import QueueOptions
-from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts.naming import DUE
 from deadletter.core.letter import names
@@ -56,22 +56,12 @@ async def way_of(link: Link, api: str | None, options: QueueOptions) -> Consumer
     """The layout a queue is in; what `auto` means depends on the broker and the queue."""
     if options.layout != "auto":
         return ConsumerLayout(options.layout)
-    queue, rules = options.plan.queue, options.handler.rules
     try:
         live = await read_topology(link.address, api)
     except ManagementRefused:
         live = None
     version = (await link.connection("declare")).server_version if live is None else live.version
-    found = layouts.plan(
-        options.layout,
-        queue,
-        schedule=rules.schedule,
-        version=version,
-        declare_queue=live is not None and queue not in live.queues,
-        more_levels_ms={ms for schedule in rules.schedules for ms in schedule.levels_ms},
-        there=live,
-    )
-    return ConsumerLayout(found.layout)
+    return ConsumerLayout(planned_for(options, live, version).layout)
 
 
 async def queue_statistics(

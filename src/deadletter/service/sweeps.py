@@ -64,13 +64,7 @@ class Swept:
     """What became of a sweep that somebody asked for."""
 
     dlq: str
-    seen: int = 0
-    moved: int = 0
-    left: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    kept: tuple[KeptBy, ...] = ()
-    """Of those that are left: which gate keeps how many, and why."""
+    ended: SweepEnded | None = None
     refused: str = ""
     """Why there was none."""
     elsewhere: bool = False
@@ -205,7 +199,7 @@ class Sweeper:
         if swept.refused and self.watch.mode is Mode.STARTUP:
             return
         self._turns += 1
-        if not swept.refused and (not swept.kept or swept.moved):
+        if swept.ended is not None and (not swept.ended.kept or swept.ended.moved):
             self._sweeps += 1
 
     async def sweep(self, link: Link, why: str) -> Swept:
@@ -355,15 +349,7 @@ class Sweeper:
         )
         self.last = ended
         self._emit(ended)
-        return Swept(
-            dlq=self.dlq,
-            seen=run.seen,
-            moved=run.moved,
-            left=run.left,
-            failed=run.failed,
-            seconds=run.seconds,
-            kept=kept,
-        )
+        return Swept(dlq=self.dlq, ended=ended)
 
     def _fail(self, why: str) -> None:
         self._in_trouble = True

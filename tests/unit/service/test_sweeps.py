@@ -257,7 +257,8 @@ async def test_a_manual_watch_sweeps_when_somebody_asks_and_only_then() -> None:
         await asyncio.sleep(0.1)
         assert not found.at
         swept = await found.sweeper.sweep(found.link, "request")
-        assert (swept.dlq, swept.seen, swept.refused) == (DLQ, 0, "")
+        assert swept.ended is not None
+        assert (swept.dlq, swept.ended.seen, swept.refused) == (DLQ, 0, "")
         assert [event.why for event in found.events if isinstance(event, SweepEnded)] == ["request"]
 
 

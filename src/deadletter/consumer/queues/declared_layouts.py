@@ -131,7 +131,7 @@ class DeclaredLayouts:
             live = await self._look()
         except ManagementRefused as error:
             return await self._found(wanted, error)
-        plan = _plan(wanted, live)
+        plan = planned_for(wanted, live)
         await self._declare(plan.topology, live, f"the layout {plan.layout} of {queue}")
         return await self._stands(wanted, plan, *await self._what_holds(plan))
 
@@ -202,7 +202,7 @@ class DeclaredLayouts:
 
     async def _found(self, wanted: Wanted, error: ManagementRefused) -> Laid:
         """Nothing can be declared; see whether it is all there."""
-        plan = _plan(wanted, None, (await self._link.connection("consume")).server_version)
+        plan = planned_for(wanted, None, (await self._link.connection("consume")).server_version)
         try:
             await self._must_be([wanted.queue, *plan.topology.queues])
         except QueueMissing as missing:
@@ -331,7 +331,8 @@ class DeclaredLayouts:
             await channel.declare_queue(queue.name, arguments={X_QUEUE_TYPE: queue.type, **queue.arguments})
 
 
-def _plan(wanted: Wanted, live: Topology | None, version: str = "") -> Plan:
+def planned_for(wanted: Wanted, live: Topology | None, version: str = "") -> Plan:
+    """The plan of a queue's layout; without the live topology for a broker of this version."""
     return layouts.plan(
         wanted.layout,
         wanted.queue,
