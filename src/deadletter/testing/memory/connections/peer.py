@@ -7,17 +7,16 @@ code publishes and consumes on two connections.
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from deadletter.amqp.frames import (
     BODY,
-    FRAME_END,
     HEADER,
     HEARTBEAT,
     METHOD,
     OVERHEAD_BYTES,
     FrameReader,
+    content_frames,
     method_frame,
 )
 from deadletter.errors import ChannelClosed, ClosedByBroker, connection_closed
@@ -32,8 +31,6 @@ _CLOSE_CONNECTION: Final = b"\x00\x0a\x00\x32"
 _OPEN_CHANNEL: Final = b"\x00\x14\x00\x0a"
 _CLOSE_CHANNEL: Final = b"\x00\x14\x00\x28"
 _CLOSE_CHANNEL_OK: Final = b"\x00\x14\x00\x29"
-_CONTENT: Final = Struct(">BHIHHQ")
-_PREFIX: Final = Struct(">BHI")
 
 
 class Peer:
@@ -131,17 +128,8 @@ class Peer:
     def say_content(self, number: int, method: bytes, properties: bytes, body: bytes) -> None:
         """A method with its message. A header table that grew past the limit goes out all the same, as from
         a real broker."""
-        pieces = [
-            method_frame(number, method),
-            _CONTENT.pack(HEADER, number, len(properties) + 12, 60, 0, len(body)),
-            properties,
-            FRAME_END,
-        ]
-        most = self._frame_max_bytes - OVERHEAD_BYTES
-        for start in range(0, len(body), most):
-            part = body[start : start + most]
-            pieces += (_PREFIX.pack(BODY, number, len(part)), part, FRAME_END)
-        self._transport.tell(b"".join(pieces))
+        content = content_frames(number, properties, body, self._frame_max_bytes)
+        self._transport.tell(b"".join([method_frame(number, method), *content]))
 
     # -- the end -----------------------------------------------------------------------------------------
     def hung_up(self) -> None:
