@@ -16,9 +16,9 @@ HIDDEN: Final = "***"
 _MAX_SHOWN_CHARS: Final = 200
 _MAX_SHOWN_ITEMS: Final = 20
 _NEXT_URL: Final = re.compile(r",(?=\s*\w+://)")
-_PARAMETER: Final = re.compile(
-    r"((?:pass|password|pwd|secret|token|key|sslpassword)=)[^&#\s]*", re.IGNORECASE
-)
+HIDDEN_PARAMETERS: Final = "pass|password|pwd|secret|token|key|sslpassword"
+"""The names of a URL's parameters whose values are never printed, as a pattern."""
+_PARAMETER: Final = re.compile(rf"((?:{HIDDEN_PARAMETERS})=)[^&#\s]*", re.IGNORECASE)
 
 
 def without_password(urls: str) -> str:

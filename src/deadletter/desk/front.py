@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
-
-from deadletter.core.text.safe_text import line
+from deadletter.core.text.safe_text import markup
 from deadletter.desk.view import Status
 
 _STYLE = """
@@ -17,31 +15,27 @@ td.number, th.number { text-align: right } .trouble { border-left: .25rem solid 
 _SHOWN = 50
 
 
-def _text(text: str) -> str:
-    return escape(line(text))
-
-
 def front_page(status: Status) -> str:
     troubles = "".join(
-        f'<p class="trouble"><strong>{_text(t.what)}</strong> does not work: {_text(t.why)}</p>'
+        f'<p class="trouble"><strong>{markup(t.what)}</strong> does not work: {markup(t.why)}</p>'
         for t in status.troubles[:_SHOWN]
     )
     rows = "".join(
-        f'<tr><td>{_text(q.queue)}</td><td class="number">{q.depth:,}</td>'
-        f"<td>{_text(q.mode or 'ours')}</td><td>{_text(q.last_sweep or '–')}</td></tr>"
+        f'<tr><td>{markup(q.queue)}</td><td class="number">{q.depth:,}</td>'
+        f"<td>{markup(q.mode or 'ours')}</td><td>{markup(q.last_sweep or '–')}</td></tr>"
         for q in status.queues[:_SHOWN]
     )
     more = len(status.queues) - _SHOWN
     rows += f'<tr><td colspan="4">… and {more:,} more, in /api/status</td></tr>' if more > 0 else ""
-    version = f", RabbitMQ {_text(status.broker_version)}" if status.broker_version else ""
+    version = f", RabbitMQ {markup(status.broker_version)}" if status.broker_version else ""
     return f"""<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Deadletter</title>
 <style>{_STYLE}</style></head>
 <body>
 <h1>Deadletter</h1>
-<p><strong>{_text(status.stage)}</strong>: instance {_text(status.instance)} of dlq
-{_text(status.version)}, at {_text(status.broker)}{version}.</p>
+<p><strong>{markup(status.stage)}</strong>: instance {markup(status.instance)} of dlq
+{markup(status.version)}, at {markup(status.broker)}{version}.</p>
 {troubles}
 <table>
 <thead><tr><th>queue</th><th class="number">letters</th><th>watched</th><th>last sweep</th></tr></thead>

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 from typing import Final
 
-from deadletter.core.text import safe_text
+from deadletter.core.text.safe_text import markup
 from deadletter.drawing.graph import Arrow, DrawnLine, DrawnNode, DrawnShape, Graph
 from deadletter.drawing.layering import Layers, layered
 
@@ -84,7 +83,7 @@ def svg(picture: Graph, *, title: str) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size_px} role="img" font-family="{_FONT}">',
-            f"<title>{_text(title)}</title>",
+            f"<title>{markup(title)}</title>",
             f"<style>{_STYLE}</style>",
             *_tips(),
             f'<rect class="paper" width="{width:.0f}" height="{height:.0f}"/>',
@@ -266,15 +265,15 @@ def _node(node: DrawnNode, box: Box) -> str:
     middle = box.x + box.width / 2
     title = (
         f'<text class="title" x="{middle:.1f}" y="{box.y + 22:.1f}" font-size="13.5" font-weight="600" '
-        f'text-anchor="middle">{_text(_short(node.title, _TITLE_MAX_CHARS))}</text>'
+        f'text-anchor="middle">{markup(_short(node.title, _TITLE_MAX_CHARS))}</text>'
     )
     rows = [
         f'<text class="small" x="{middle:.1f}" y="{box.y + 39 + 16 * number:.1f}" font-size="11.5" '
-        f'text-anchor="middle">{_text(line)}</text>'
+        f'text-anchor="middle">{markup(line)}</text>'
         for number, line in enumerate(node.lines)
     ]
     return (
-        f"<g><title>{_text(node.id)}</title>"
+        f"<g><title>{markup(node.id)}</title>"
         f'<rect class="{node.shape.value}" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
         f'height="{box.height:.1f}" rx="{radius:.1f}" stroke-width="1.5"/>{title}{"".join(rows)}</g>'
     )
@@ -290,8 +289,8 @@ def _label(arrow: Arrow, x: float, y: float) -> str:
         return ""
     return (
         f'<text class="label label-{arrow.line.value}" x="{x:.1f}" y="{y + 4:.1f}" font-size="11.5" '
-        f'text-anchor="middle">{_text(_short(arrow.label, _LABEL_MAX_CHARS))}'
-        f"<title>{_text(arrow.label)}</title></text>"
+        f'text-anchor="middle">{markup(_short(arrow.label, _LABEL_MAX_CHARS))}'
+        f"<title>{markup(arrow.label)}</title></text>"
     )
 
 
@@ -329,8 +328,3 @@ def _legend(picture: Graph, height: float) -> str:
 
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most - most // 2 - 1) :]}"
-
-
-def _text(text: str) -> str:
-    """Escaped. What no XML may hold is a stand-in by then, as all that a reader could not see."""
-    return escape(safe_text.line(text))

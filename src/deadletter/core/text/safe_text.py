@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from html import escape
 from typing import Final
 
 # Controls, with C1 and DEL; marks that turn the direction; what takes no room; separators of lines and
@@ -43,6 +44,11 @@ def block(text: str) -> str:
 def lines(each: Iterable[str]) -> str:
     """One under the other, and none of them more than a line."""
     return "\n".join(map(line, each))
+
+
+def markup(text: str) -> str:
+    """In one line, escaped for HTML and SVG. What no XML may hold is a stand-in by then."""
+    return escape(line(text))
 
 
 def is_plain(text: str) -> bool:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, TextIO
 
-from deadletter.config.secrets import without_token
+from deadletter.config.secrets import HIDDEN_PARAMETERS, without_token
 from deadletter.core.text.safe_text import exact_json, is_plain, line
 
 BUFFER_CHARS: Final = 4_000_000
@@ -27,9 +27,7 @@ FIELD_CHARS: Final = 2_000
 """More of one value is not told."""
 
 _USERINFO: Final = re.compile(r"([A-Za-z][\w+.-]*://[^\s:@/]*:)\S*@")
-_PARAMETER: Final = re.compile(
-    r"((?:[?&;]|\b)(?:pass|password|pwd|secret|token|key|sslpassword)=)[^&#\s'\"]*", re.IGNORECASE
-)
+_PARAMETER: Final = re.compile(rf"((?:[?&;]|\b)(?:{HIDDEN_PARAMETERS})=)[^&#\s'\"]*", re.IGNORECASE)
 _URL: Final = re.compile(r"[A-Za-z][\w+.-]*://[^\s'\"]+")
 _BEARER: Final = re.compile(r"(bearer\s+)[\w.~+/=-]+", re.IGNORECASE)
 
