@@ -2,7 +2,7 @@
 
 To write the tables of the page anew: `python -m tests.unit.config.test_config_docs`.
 
-About `config.tables.file`, `config.tables.keys`, `config.tables.schema`.
+About `config.tables.file`, `config.tables.keys`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 About `core.layouts.application`, `core.layouts.ladder`, `core.layouts.levels`, `core.layouts.looping`,
 `core.layouts.naming`, `core.layouts.native`, `core.layouts.pieces`, `core.layouts.request`,
-`core.layouts.returning`, `core.layouts.steps`, `core.layouts.sweeping`, `core.topology.plan`,
+`core.layouts.returning`, `core.layouts.sweeping`, `core.topology.plan`,
 `core.topology.routing`, `core.topology.queue_arguments`.
 """
 
