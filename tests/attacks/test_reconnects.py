@@ -3,7 +3,7 @@
 Before it ever worked that ends the service, with the reason. Afterwards it says so, is not ready, keeps
 trying, and goes on when somebody has mended it; no letter is lost or copied meanwhile.
 
-About `service.vhost_worker`, `broker.session`, `broker.management`.
+About `service.vhost_worker`, `broker.session`, `broker.management`, `consumer.serving`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests import consuming
 from tests.brokers import Vhost, call
 from tests.letters import letter, letters
 from tests.serving import Application, Served, served
 
+from deadletter import Consumer, fixed
 from deadletter.amqp.channel import Delivery
+from deadletter.consumer.events import Lost
 
 SETTINGS = (
     '[default_policy]\nretries = 3\nbackoff = { kind = "fixed", delays = ["100ms"] }\n'
@@ -217,3 +220,28 @@ async def test_a_reload_that_names_a_wrong_password_does_not_end_it(vhost: Vhost
             one.process.send_signal(signal.SIGHUP)
             await asyncio.to_thread(one.until_ready, 90)
             await comes_back(app, b"after")
+
+
+async def test_the_library_waits_for_a_right_that_was_taken_away(vhost: Vhost) -> None:
+    """What is missing of its layout when it connects again it declares, and may not any more."""
+    handled: list[bytes] = []
+    lost: list[str] = []
+    with user(vhost) as clerk:
+        signed_in = clerk.signed_in("first")
+        app = Consumer(signed_in.url, api=signed_in.api)
+        app.listen(lambda event: lost.append(event.why) if isinstance(event, Lost) else None)
+
+        @app.queue("orders", layout="ladder", retries=1, backoff=fixed(1))
+        async def handle(body: bytes) -> None:
+            handled.append(body)
+
+        async with consuming.serving(app):
+            await consuming.post(vhost, b"before")
+            await until(lambda: handled == [b"before"], "the first")
+            clerk.may(configure="^nothing$")
+            vhost.delete("queues", "orders__retry.1")
+            await clerk.hang_up()
+            await until(lambda: any("cannot be declared any more" in why for why in lost), "the refusal")
+            clerk.may()
+            await consuming.post(vhost, b"after")
+            await until(lambda: handled == [b"before", b"after"], "the second")

@@ -93,6 +93,8 @@ class Serving:
         self._consumers: dict[str, QueueConsumer] = {}
         """By queue; the last one of each."""
         self._leaving: SystemExit | KeyboardInterrupt | None = None
+        self._worked = False
+        """Whether its layouts were declared once."""
         now = asyncio.get_running_loop().time()
         self._budgets = {
             options.plan.queue: Budget(options.budget_per_minute, now)
@@ -173,7 +175,7 @@ class Serving:
     async def _on(self, link: Link) -> None:
         """All queues on one link."""
         layouts = DeclaredLayouts(link, self._api, self._memory)
-        laid = [await layouts.lay(options) for options in self._queues]
+        laid = await self._laid(layouts)
         tasks = [
             asyncio.ensure_future(self._serve_queue(link, layouts, options, one))
             for options, one in zip(self._queues, laid, strict=True)
@@ -207,6 +209,19 @@ class Serving:
                 raise result
         if not self._stop.is_set() and any(task.cancelled() for task in ended):
             raise MoveFailed("a task of the consumer was cancelled by somebody else: it cannot go on")
+
+    async def _laid(self, layouts: DeclaredLayouts) -> list[Laid]:
+        """Raises what cannot be; but what worked once is worth another try: a right may be given again."""
+        try:
+            laid = [await layouts.lay(options) for options in self._queues]
+        except ConnectionLost:
+            raise
+        except DeadletterError as error:
+            if not self._worked:
+                raise
+            raise ConnectionLost(f"its layouts cannot be declared any more: {error}") from error
+        self._worked = True
+        return laid
 
     def _releasing(self, link: Link, layouts: DeclaredLayouts, laid: list[Laid]) -> list[asyncio.Task[None]]:
         """In the layout `return` somebody takes what is due home: whoever consumes such a queue."""

@@ -22,7 +22,7 @@ from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, delivery_count, move_number
 from deadletter.core.letter.parking import Cause, parked_headers
 from deadletter.core.topology.look_cost import Deliveries
-from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
+from deadletter.core.topology.queue_arguments import X_OVERFLOW, X_QUEUE_TYPE
 from deadletter.errors import ChannelClosed, MessageError
 from deadletter.move.intake import Intake
 from deadletter.move.outlet import Cargo, Outlet, id_of
@@ -208,9 +208,12 @@ class Rescue:
 
 
 async def _declare_parked(connection: Connection) -> None:
+    """As every layout declares it (`core.layouts.pieces`), so that nobody meets another one."""
     channel = await connection.channel()
     try:
-        await channel.declare_queue(names.PARKED, arguments={X_QUEUE_TYPE: "quorum"})
+        await channel.declare_queue(
+            names.PARKED, arguments={X_QUEUE_TYPE: "quorum", X_OVERFLOW: "reject-publish"}
+        )
     except ChannelClosed:
         return  # it is there in another shape, or we may not declare it: the publish shows what is true
     await channel.close()
