@@ -20,9 +20,8 @@ from deadletter.broker.session import Link, Persistence, SessionEvent, Waiting, 
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.handler_end import told
-from deadletter.consumer.queues.declared_layouts import BrokerInProcess, DeclaredLayouts, Laid
+from deadletter.consumer.queues.declared_layouts import ASKING, BrokerInProcess, DeclaredLayouts, Laid
 from deadletter.consumer.queues.due_release import Releasing
-from deadletter.consumer.queues.extra_rungs import declare_rung, is_extra_rung
 from deadletter.consumer.queues.health_wait import HealthCheck, HealthWait
 from deadletter.consumer.queues.queue_consumer import QueueConsumer
 from deadletter.consumer.queues.queue_options import QueueOptions
@@ -184,7 +183,7 @@ class Serving:
         watching = [asyncio.ensure_future(self._watch_depth(link, watch)) for watch in self._depths]
         if self._memory is None:  # in an application's tests nobody deletes anything behind its back
             watching.append(asyncio.ensure_future(layouts.keep(self._queues, self._emit)))
-            if any(one.paths.layout is ConsumerLayout.RETURN for one in laid):
+            if any(one.paths.layout in ASKING for one in laid):
                 watching.append(asyncio.ensure_future(layouts.tidy()))
         self._emit(
             Ready(
@@ -267,10 +266,7 @@ class Serving:
         """Until the consumer is to end, or the gate closes."""
 
         async def mend(target: str) -> None:
-            if is_extra_rung(options.plan.queue, target):
-                await declare_rung(link, options.plan.queue, target)
-            else:
-                await layouts.mend(options, target)
+            await layouts.mend(options, target)
 
         consumer = QueueConsumer(
             options.plan,

@@ -31,10 +31,12 @@ from deadletter.broker.queue_counts import counts_on
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Lost
 from deadletter.consumer.outcomes import Rules
+from deadletter.consumer.queues.extra_rungs import extra_rung
 from deadletter.consumer.queues.layout_routes import LayoutRoutes
 from deadletter.core import layouts
 from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.service import level, serving
+from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.drift import planned_exchanges
 from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.core.topology.plan import Plan
@@ -59,6 +61,8 @@ LOOK_MAX_S: Final = 60.0
 MEND_S: Final = 3.0
 """However many letters find something gone, it is declared once in this time."""
 _LEVEL: Final = level_name(0).removesuffix("0")
+ASKING: Final = (ConsumerLayout.RETURN, ConsumerLayout.LADDER)
+"""Layouts whose handlers may ask for any delay: each is a queue, made when it is first needed."""
 _ASKED: Final = asked_name(0).removesuffix("0")
 
 
@@ -154,10 +158,10 @@ class DeclaredLayouts:
 
     async def _stands(self, wanted: Wanted, plan: Plan, *notes: str) -> Laid:
         self._laid[wanted.queue] = plan.topology
-        way, levels_ms = ConsumerLayout(plan.layout), None
-        if way is ConsumerLayout.RETURN and await self._may_ask():
-            levels_ms = frozenset(_levels_ms(wanted.rules))
-        paths = LayoutRoutes(way, wanted.queue, levels_ms=levels_ms)
+        layout = ConsumerLayout(plan.layout)
+        asks = layout in ASKING and await self._may_ask()
+        levels_ms = frozenset(_levels_ms(wanted.rules)) if asks else None
+        paths = LayoutRoutes(layout, wanted.queue, levels_ms=levels_ms)
         return Laid(paths=paths, notes=(*notes, *plan.notes))
 
     async def _may_ask(self) -> bool:
@@ -295,6 +299,8 @@ class DeclaredLayouts:
             await self._one_level(int(target.removeprefix(_LEVEL)))
         elif target.startswith(_ASKED) and target.removeprefix(_ASKED).isdecimal():
             await self._open(level(int(target.removeprefix(_ASKED)), target))
+        elif (rung := extra_rung(wanted.queue, target)) is not None:
+            await (self._open(rung) if await self._may_ask() else self._by_name(rung))
         elif target in (DUE, PARKED):
             await self._once(target, lambda: self._shared(wanted.rules))
         else:
@@ -307,6 +313,10 @@ class DeclaredLayouts:
             work = self._opening[queue.name] = asyncio.ensure_future(open_delay(self._link, queue))
             work.add_done_callback(_seen)
         await asyncio.shield(work)
+
+    async def _by_name(self, queue: Queue) -> None:
+        async with await self._link.channel() as channel:
+            await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
 
     async def _once(self, what: str, declare: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Whoever comes while it is done, or soon after, has the same answer."""

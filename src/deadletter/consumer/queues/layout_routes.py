@@ -6,12 +6,11 @@
     native    again: rejected with requeue, the broker waits (4.3); aside: <queue>.dlq
     external  both: rejected, into whatever the application declared; dlq serve may take it from there
 
-In `return` a delay that no schedule of the queue has and a handler asks for is `deadletter.asked.<ms>`, made
-when it is first needed and gone when nobody needs it any more (`broker.asked_delays`).
-
 A ladder's rungs are the queue's own delays. A delay that an error's rule or a handler asks for and that is no
-rung's gets a queue of its own, `<queue>__retry.<ms>ms`, when it is first needed. `loop` and `native` have the
-delays of the queue and no others.
+rung's gets a queue of its own, `<queue>__retry.<ms>ms`; in `return` one that no schedule of the queue has is
+`deadletter.asked.<ms>`. Both are made when they are first needed, reached by the exchange `deadletter.asked`,
+and gone when nobody needs them any more (`broker.asked_delays`). `loop` and `native` have the delays of the
+queue and no others.
 
 What is published is published with the failure's details, confirmed, and then acked. What is rejected stays
 byte for byte what it was.
@@ -94,7 +93,7 @@ class LayoutRoutes:
         policy: str = "consumer",
         levels_ms: frozenset[int] | None = None,
     ) -> None:
-        """`levels_ms`: the levels that are there for this queue; None: whatever is asked for."""
+        """`levels_ms`: the planned ones; what else is asked for goes by `deadletter.asked`. None: by name."""
         self.layout = layout
         self.queue = queue
         self.circling: bool = layout in (ConsumerLayout.LOOP, ConsumerLayout.EXTERNAL)
@@ -191,7 +190,8 @@ class LayoutRoutes:
                 exchange = ladder.retry_exchange_name(self.queue)
                 return Send(exchange=exchange, routing_key=rung, headers=headers)
             case ConsumerLayout.LADDER:
-                return Send(routing_key=extra_rung_name(self.queue, asked_ms), headers=headers)
+                by = "" if self._levels_ms is None else ASKED
+                return Send(exchange=by, routing_key=extra_rung_name(self.queue, asked_ms), headers=headers)
             case ConsumerLayout.LOOP | ConsumerLayout.EXTERNAL:
                 return Reject(requeue=False)
             case ConsumerLayout.NATIVE:

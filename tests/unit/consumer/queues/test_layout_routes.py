@@ -67,6 +67,11 @@ def test_again_on_a_ladder() -> None:
     other = paths.again(SECOND, SCHEDULE, 45_000, {})
     assert isinstance(other, Send)
     assert (other.exchange, other.routing_key) == ("", "q__retry.45000ms")
+    asked = LayoutRoutes(ConsumerLayout.LADDER, "q", levels_ms=frozenset()).again(
+        SECOND, SCHEDULE, 45_000, {}
+    )
+    assert isinstance(asked, Send)
+    assert (asked.exchange, asked.routing_key) == ("deadletter.asked", "q__retry.45000ms")
     assert other.headers[names.ATTEMPT] == 2
     assert paths.delay_ms(SECOND, SCHEDULE, 45_000) == 45_000
     assert paths.delay_ms(SECOND, SCHEDULE, 10_000) == 10_000
