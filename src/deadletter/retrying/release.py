@@ -55,13 +55,13 @@ class Bound:
             value = headers.get(name)
             return value if isinstance(value, str) else ""
 
-        self.origin = text(names.ORIGIN_QUEUE)
+        self.origin: str = text(names.ORIGIN_QUEUE)
         # Of all names the key alone may be any bytes.
-        self.routing_key = header_values.name(headers.get(names.ORIGIN_ROUTING_KEY)) or ""
-        self.policy = text(names.POLICY)
-        self.group = text(names.GROUP)
+        self.routing_key: str = header_values.name(headers.get(names.ORIGIN_ROUTING_KEY)) or ""
+        self.policy: str = text(names.POLICY)
+        self.group: str = text(names.GROUP)
         attempt = headers.get(names.ATTEMPT)
-        self.attempt = attempt if isinstance(attempt, int) else None
+        self.attempt: int | None = attempt if isinstance(attempt, int) else None
         self.home: Home | None = None
         self.send: Send | None = None
         self.held: dict[str, tuple[tuple[str, str], Send]] = {}
