@@ -62,7 +62,7 @@ def test_a_right_that_was_away_for_a_while(vhost: Vhost, kind: str, monkeypatch:
         await when(lambda: postbox.depth(vhost.url, "target") == 1, "the first one")
         call(vhost.broker, "PUT", "permissions", vhost.name, user, content=NO_PUBLISHING)
         for number in range(8):
-            # One by one: each is the only one on its way when the broker refuses: it is taken for the culprit.
+            # One by one: each is the only one on its way when the broker refuses, and so the culprit.
             await asyncio.to_thread(postbox.fill_one, vhost.url, "dlq", b"%d" % number)
             await asyncio.sleep(1.5)
         call(vhost.broker, "PUT", "permissions", vhost.name, user, content=EVERYTHING)
