@@ -217,7 +217,7 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.move.courier import Terms
 from deadletter.broker.management import Management
-from deadletter.service import swap
+from deadletter.operations.migrating import swap
 from deadletter.operations.migrating.migrate import migrate
 
 swap.SETTLE_S = SETTLE_S

@@ -37,8 +37,18 @@ def all_back(vhost: Vhost, times: int) -> None:
 async def stopped(
     vhost: Vhost, source: str, decide: Callable[[Letter], Verdict], after_s: float, *, cancel: bool
 ) -> MoveTally | None:
-    courier = Courier(parse_addresses(vhost.url), source=source, decide=decide, terms=Terms(prefetch=300))
+    begun = asyncio.Event()
+
+    def noted(letter: Letter) -> Verdict:
+        begun.set()
+        return decide(letter)
+
+    courier = Courier(parse_addresses(vhost.url), source=source, decide=noted, terms=Terms(prefetch=300))
     moving = asyncio.create_task(courier.run())
+    # From the first letter on: uvloop cannot close a loop in which a dial was cancelled half way.
+    waiting = asyncio.create_task(begun.wait())
+    await asyncio.wait({moving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
     await asyncio.sleep(after_s)
     if cancel:
         moving.cancel()
