@@ -6,7 +6,7 @@ the queue, and then the same count of tries as everywhere (`core.deciding.decisi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 from deadletter.consumer import outcomes
@@ -60,18 +60,16 @@ def decided(rules: Rules, error: BaseException, *, attempt: int, dice: float, po
         case Finally.PARK:
             return Park(attempt=attempt, cause=Cause.PERMANENT_ERROR, policy=policy, why=told(error))
         case Schedule():
-            return _tried(treatment, error, attempt=attempt, dice=dice, policy=policy, asked_ms=asked_ms)
+            return next_try(
+                Treatment(schedule=treatment, then=Then.PARK),
+                attempt=attempt,
+                dice=dice,
+                policy=policy,
+                told=told(error),
+                asked_ms=asked_ms,
+            )
         case _:
             assert_never(treatment)
-
-
-def _tried(
-    schedule: Schedule, error: BaseException, *, attempt: int, dice: float, policy: str, asked_ms: int | None
-) -> Decision:
-    treatment = Treatment(schedule=schedule, then=Then.PARK)
-    decision = next_try(treatment, attempt=attempt, dice=dice, policy=policy, asked_ms=asked_ms)
-    spent = f"{decision.why}; the last failed with " if isinstance(decision, Park) else ""
-    return replace(decision, why=spent + told(error))
 
 
 def told(error: BaseException) -> str:

@@ -70,37 +70,43 @@ def next_try(
     dice: float,
     policy: str,
     error: str = "",
+    told: str = "",
     asked_ms: int | None = None,
     deadline_ms: int | None = None,
     age_ms: int = 0,
 ) -> Decision:
     """After so many attempts, so long after its first death: once more, or what the treatment ends with.
 
-    `asked_ms`: the handler wants it after this time. `error`: what it failed with, in words.
+    `asked_ms`: the handler wants it after this time. `error`: the type of its error. `told`: what it failed
+    with, where a retry says that rather than its number, and an end both.
     """
     schedule = treatment.schedule
     delay_ms = schedule.delay_ms(attempt, dice)
     if delay_ms is None:
         about = f" for {error}" if treatment.error_types and error else ""
-        return _ending(treatment, attempt, policy, Cause.NO_RETRIES, f"no retries{about}")
+        return _ending(treatment, attempt, policy, Cause.NO_RETRIES, _last(f"no retries{about}", told))
     if attempt >= schedule.retries:
         many = schedule.retries > 1
         spent = f"all {schedule.retries} retries are used up" if many else "its one retry is used up"
-        return _ending(treatment, attempt, policy, Cause.RETRIES_EXHAUSTED, spent)
+        return _ending(treatment, attempt, policy, Cause.RETRIES_EXHAUSTED, _last(spent, told))
     delay_ms = delay_ms if asked_ms is None else asked_ms
     if deadline_ms is not None and age_ms + delay_ms > deadline_ms:
         late = (
             f"first died {rough_duration_text(age_ms)} ago; the next retry would come after the deadline of "
             f"{duration_text(deadline_ms)}"
         )
-        return _ending(treatment, attempt, policy, Cause.DEADLINE_PASSED, late)
+        return _ending(treatment, attempt, policy, Cause.DEADLINE_PASSED, _last(late, told))
     return Retry(
         delay_ms=delay_ms,
         attempt=attempt + 1,
         policy=policy,
-        why=f"retry {attempt + 1} of {schedule.retries} after {duration_text(delay_ms)}",
+        why=told or f"retry {attempt + 1} of {schedule.retries} after {duration_text(delay_ms)}",
         asked=asked_ms is not None,
     )
+
+
+def _last(why: str, told: str) -> str:
+    return f"{why}; the last failed with {told}" if told else why
 
 
 def _ending(treatment: Treatment, attempt: int, policy: str, cause: Cause, why: str) -> Ending:
