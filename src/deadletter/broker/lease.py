@@ -5,7 +5,7 @@ connection on which it works has lost the lease too, and nobody has to agree on 
 405 RESOURCE_LOCKED. (An exclusive *consumer* would not do: a quorum queue accepts two.)
 
 The holder consumes from it, though nothing should ever come: a policy that lets queues expire deletes those
-that nobody uses, and the lease with them.
+that nobody uses, and the lease with them. Who may not read from it holds it all the same.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import asyncio
 from typing import Final
 from urllib.parse import quote
 
-from deadletter.amqp.channel import Channel
+from deadletter.amqp.channel import Channel, ignore
 from deadletter.amqp.connection import Connection
 from deadletter.broker.management import Management
 from deadletter.core.layouts.naming import around
 from deadletter.core.letter.names import PREFIX
-from deadletter.errors import ManagementRefused, ResourceLocked
+from deadletter.errors import AccessRefused, ManagementRefused, ResourceLocked
 
 LEASE: Final = f"{PREFIX}lease."
 ASK_S: Final = 0.1
@@ -36,6 +36,7 @@ class Lease:
     def __init__(self, what: str, channel: Channel) -> None:
         self.what = what
         self._channel = channel
+        self._using: Channel | None = None
         self._gone = False
 
     @classmethod
@@ -47,9 +48,17 @@ class Lease:
         except ResourceLocked:
             return None
         lease = cls(what, channel)
-        await channel.qos(1)  # whatever somebody sends here stays where it is
-        await channel.consume(lease_name(what), lambda _delivery: None, lease._on_cancel)
+        await lease._use(await connection.channel())
         return lease
+
+    async def _use(self, channel: Channel) -> None:
+        """On a channel of its own: a right that is missing closes it, and not the lease."""
+        try:
+            await channel.qos(1)  # whatever somebody sends here stays where it is
+            await channel.consume(lease_name(self.what), ignore, self._on_cancel)
+        except AccessRefused:
+            return
+        self._using = channel
 
     @classmethod
     async def wait(cls, connection: Connection, what: str, seconds: float) -> Lease | None:
@@ -75,6 +84,8 @@ class Lease:
         if self._channel.error is None:
             await self._channel.delete_queue(lease_name(self.what))
             await self._channel.close()
+            if self._using is not None:
+                await self._using.close()
 
 
 async def holder_of(asked: Management, what: str) -> str:

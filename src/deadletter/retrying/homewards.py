@@ -103,7 +103,9 @@ class HomeBound(ABC):
         home = await self._ways.find(fate.origin, again=True)
         if home is None or verdict.retried:
             return self._missing(letter, fate)
-        exchange, key = (home.exchange, verdict.routing_key) if home.exchange else ("", home.origin)
+        # One that went by its origin's name has no other key to go by: it goes by the name again.
+        by_exchange = home.exchange and verdict.exchange
+        exchange, key = (home.exchange, verdict.routing_key) if by_exchange else ("", home.origin)
         return released_stamp(
             replace(verdict, exchange=exchange, routing_key=key, retried=True), self._now_ms()
         )

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, call
 from tests.postbox import wait_for
 
 from deadletter.amqp.address import parse_addresses
@@ -68,6 +68,25 @@ async def test_a_policy_that_lets_queues_expire_does_not_end_it(vhost: Vhost) ->
         assert await Lease.take(other, "clock.orders.dlq") is None
         await first.release()
         assert await taken(other, "clock.orders.dlq") is not None
+
+
+async def test_who_may_not_read_holds_it_all_the_same(vhost: Vhost) -> None:
+    user = f"u{vhost.name[-8:]}"
+    call(vhost.broker, "PUT", "users", user, content={"password": "s", "tags": ""})
+    try:
+        rights = {"configure": ".*", "write": ".*", "read": "^orders$"}
+        call(vhost.broker, "PUT", "permissions", vhost.name, user, content=rights)
+        async with connected(vhost) as other:
+            one = await connect(parse_addresses(vhost.url.replace("guest:guest", f"{user}:s"))[0])
+            lease = await Lease.take(one, "delay.orders")
+            assert lease is not None
+            assert lease.held
+            assert await Lease.take(other, "delay.orders") is None
+            await lease.release()
+            assert await taken(other, "delay.orders") is not None
+            await one.close()
+    finally:
+        call(vhost.broker, "DELETE", "users", user)
 
 
 async def test_another_takes_over_when_the_connection_of_the_holder_is_cut(vhost: Vhost) -> None:

@@ -305,6 +305,17 @@ async def test_a_letter_that_is_returned_is_bound_once_more_and_then_parked() ->
     assert fate.cause == "origin-missing"
 
 
+async def test_what_went_by_its_origins_name_goes_by_it_again() -> None:
+    """Its own routing key is not on the first publish any more: the second must not take the name for it."""
+    bench = Bench()
+    bench.ways.homes["orders"] = Home(origin="orders", exchange="")
+    letter = due()
+    first = sent(bench.decide(letter))
+    bench.ways.homes["orders"] = _home("orders")
+    second = sent(await settled(bench.releaser.again(letter, first, Setback.UNROUTABLE, "gone")))
+    assert (second.exchange, second.routing_key, second.retried) == ("", "orders", True)
+
+
 async def test_a_returned_letter_whose_origin_is_gone_is_parked_at_once() -> None:
     bench = Bench()
     first = sent(bench.decide(due()))
