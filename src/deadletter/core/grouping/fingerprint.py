@@ -1,0 +1,184 @@
+"""Same failure, same fingerprint.
+
+Each error of a chain counts by its type, by the application's own innermost frame, and by what it says:
+
+* where the application itself raised it, the source line of that `raise` stands for the message, whatever
+  names and numbers were put into it; where the stack shows no source, the masked message counts;
+* what came out of something the application called counts by its masked message as well;
+* where no frame is the application's, the innermost three of any, and the masked message.
+
+A letter without an error counts by the reason of its death and by why it was put aside; a body that is not
+what it says it is by that. The origin always counts: another queue is another handler, and so another fix.
+
+What counted and what did not is kept in `parts`, so that a person can be told why two letters are together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from deadletter.core.deciding.failure import Failure
+from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
+from deadletter.core.grouping.masks import mask
+from deadletter.core.grouping.stacks import Frame, Raised, read_stack
+
+VERSION: Final = 1
+"""Goes into every key: another way of counting makes other groups, and says so."""
+_FOREIGN_FRAMES: Final = 3
+_RECURSION: Final = 5
+_SHOWN_CHARS: Final = 200
+_MAX_CHAIN: Final = 8
+
+
+class Kind(StrEnum):
+    """What a part of a fingerprint is."""
+
+    RULE = "rule"
+    ORIGIN = "origin"
+    REASON = "reason"
+    CAUSE = "cause"
+    BODY = "body"
+    TYPE = "error type"
+    FRAME = "frame"
+    SOURCE = "source line"
+    MESSAGE = "message"
+    MASK = "mask"
+
+
+class Part(NamedTuple):
+    """One thing that was looked at; `counted` says whether it is in the key."""
+
+    kind: Kind
+    text: str
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What is known of a letter's failure when it is grouped."""
+
+    origin: str
+    reason: str = ""
+    """Of the death that decides: rejected, expired, …"""
+    cause: str = ""
+    """Why it was put aside."""
+    failure: Failure | None = None
+    undecodable: str = ""
+    """The content type that its body does not keep, where that is so."""
+    headers: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """The key of a group, its title for people, and what it was made of."""
+
+    key: str
+    title: str
+    culprit: str
+    error_type: str
+    parts: tuple[Part, ...]
+
+
+def fingerprint(symptom: Symptom, own: OwnCode = BY_DEFAULT) -> Fingerprint:
+    """What this failure is called, without any rule of the user's."""
+    parts = [Part(Kind.ORIGIN, symptom.origin)]
+    failure = symptom.failure
+    chain = _chain(failure)
+    culprit = ""
+    if not chain:
+        parts.append(Part(Kind.REASON, symptom.reason or "unknown"))
+        if symptom.cause:
+            parts.append(Part(Kind.CAUSE, symptom.cause))
+    if symptom.undecodable:
+        parts.append(Part(Kind.BODY, f"not {symptom.undecodable}"))
+    for raised in chain:
+        made, where = _of_error(raised, own)
+        parts += made
+        culprit = where or culprit
+    last = chain[-1] if chain else None
+    error_type = last.error_type if last else ""
+    said = mask(last.message).text if last else ""
+    title = ": ".join(filter(None, (_short(error_type), said))) if last else _without_error(symptom)
+    return Fingerprint(
+        key=key_of(parts),
+        title=title[:_SHOWN_CHARS],
+        culprit=culprit[:_SHOWN_CHARS],
+        error_type=error_type[:_SHOWN_CHARS],
+        parts=tuple(parts),
+    )
+
+
+def key_of(parts: Sequence[Part]) -> str:
+    """Sixteen bytes of those that counted, as text."""
+    digest = blake2b(str(VERSION).encode(), digest_size=16)
+    for part in parts:
+        if part.counted:
+            digest.update(f"\0{part.kind}\1{part.text}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _chain(failure: Failure | None) -> tuple[Raised, ...]:
+    """The errors, the root cause first. Type and message of the last are what the framework says of it."""
+    if failure is None or not (failure.error_type or failure.message or failure.stack):
+        return ()
+    read = read_stack(failure.stack or "")
+    if len(read) > _MAX_CHAIN:
+        read = (read[0], *read[1 - _MAX_CHAIN :])
+    *before, last = read or (Raised("", "", ()),)
+    told = Raised(last.error_type or failure.error_type or "", failure.message or last.message, last.frames)
+    return (*dict.fromkeys(before), told)
+
+
+def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
+    """What of one error counts, and where in the application it happened."""
+    parts = [Part(Kind.TYPE, _short(raised.error_type))] if raised.error_type else []
+    frame = _innermost_own(raised.frames, own)
+    masked = mask(raised.message)
+    source = frame.line if frame is not None and frame is raised.frames[-1] else ""
+    by_source = _is_whole_raise(source)
+    if frame is not None:
+        parts += [Part(Kind.FRAME, str(passed), counted=passed is frame) for passed in raised.frames[-8:]]
+        if frame not in raised.frames[-8:]:
+            parts.append(Part(Kind.FRAME, str(frame)))
+    else:
+        parts += [Part(Kind.FRAME, str(passed)) for passed in raised.frames[-_FOREIGN_FRAMES:]]
+    if by_source:
+        parts.append(Part(Kind.SOURCE, source))
+    if masked.text:
+        parts.append(Part(Kind.MESSAGE, masked.text, counted=not by_source))
+        parts += [Part(Kind.MASK, name, counted=False) for name in masked.masks]
+    return parts, str(frame) if frame is not None else ""
+
+
+def _innermost_own(frames: Sequence[Frame], own: OwnCode) -> Frame | None:
+    """The last frame of the application's; of a recursion the last function that came to it anew."""
+    ours = [frame for frame in frames if own.has(frame)]
+    if not ours:
+        return None
+    times: dict[str, int] = {}
+    for frame in ours:
+        times[str(frame)] = times.get(str(frame), 0) + 1
+    if times[str(ours[-1])] <= _RECURSION:
+        return ours[-1]
+    newest = list(times)[-1]
+    return next(frame for frame in ours if str(frame) == newest)
+
+
+def _is_whole_raise(source: str) -> bool:
+    """Whether this line raises, and is not the first of several: Python shows one."""
+    return source.startswith("raise ") and source.count("(") == source.count(")")
+
+
+def _short(error_type: str) -> str:
+    """Without its module: the same class is told with and without it."""
+    return error_type.replace("\\", ".").replace("::", ".").rpartition(".")[2]
+
+
+def _without_error(symptom: Symptom) -> str:
+    if symptom.undecodable:
+        return f"body is not {symptom.undecodable}"
+    return ", ".join(filter(None, (symptom.reason, symptom.cause))) or "unknown"

@@ -1,0 +1,57 @@
+"""What somebody looks for among the letters of the store: one question, the same for search, discard, export
+and, later, replay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MAX_LIMIT: Final = 1_000
+
+
+class LetterOrder(StrEnum):
+    """By when they came into the store."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+
+
+class LetterState(StrEnum):
+    """What became of a letter that is in the store."""
+
+    OPEN = "open"
+    DISCARDED = "discarded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterQuery:
+    """All of it must hold; what is not said does not matter. Times are milliseconds since 1970."""
+
+    ids: tuple[int, ...] = ()
+    queue: str | None = None
+    origin: str | None = None
+    group: int | None = None
+    state: LetterState | None = LetterState.OPEN
+    cause: str | None = None
+    error: str | None = None
+    """Text in its error, in any case."""
+    message_id: str | None = None
+    letter_id: str | None = None
+    died_from_ms: int | None = None
+    died_until_ms: int | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    """Names and values; `*` in a value stands for any run."""
+    text: str | None = None
+    """Words in body, headers, ids or error. In quotes: as they stand, one after the other."""
+    where: str | None = None
+    """A jq program over `{body, headers, properties}`."""
+    order: LetterOrder = LetterOrder.NEWEST
+    after: int | None = None
+    """Go on after this letter."""
+    limit: int = 50
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether a letter has to be unpacked to know."""
+        return bool(self.headers or self.text or self.where)

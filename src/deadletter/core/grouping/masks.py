@@ -1,0 +1,102 @@
+"""What differs between two occurrences of one failure, taken out of its message.
+
+Ids, numbers, addresses, times, hosts and quoted values say which letter it was, not what went wrong. Each is
+replaced by a word in angle brackets, by one combined expression in which the first that fits wins: an uuid is
+no hash, a date no number. Every quantifier is bounded, and so is the text: whoever may publish may write it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final, NamedTuple
+
+MAX_CHARS: Final = 4_000
+_LINES: Final = 2
+_MAX_MASKED_CHARS: Final = 600
+
+_DATE: Final = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+_MASKS: Final[tuple[tuple[str, str], ...]] = (
+    ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,15}://[^\s'\"<>)\]]{1,800}"),
+    ("email", r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}\b"),
+    ("traceparent", r"\b00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\b"),
+    ("uuid", r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"),
+    ("jwt", r"\beyJ[\w-]{5,500}\.[\w-]{5,1000}\.[\w-]{0,500}"),
+    ("ulid", r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b"),
+    (
+        "date",
+        (
+            rf"\b{_DATE}\b|\b\d{{1,2}}/[A-Z][a-z]{{2}}/\d{{4}}(?::\d{{2}}){{0,3}}"
+            r"|\b\d{1,2}[./]\d{1,2}[./]\d{4}\b"
+        ),
+    ),
+    ("time", r"\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?\b"),
+    (
+        "ip",
+        (
+            r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d{1,5})?\b"
+            r"|\[?(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{0,4}\]?(?::\d{1,5})?"
+        ),
+    ),
+    ("address", r"\b0x[0-9a-fA-F]{1,32}\b"),
+    (
+        "duration",
+        (
+            r"\b\d{1,12}(?:\.\d{1,9})? ?"
+            r"(?:ns|us|µs|ms|secs?|seconds?|s|mins?|minutes?|m|hours?|hrs?|h|days?|d)\b"
+        ),
+    ),
+    (
+        "hex",
+        (
+            r"\b(?=[0-9a-f]{0,127}\d)(?=\d{0,127}[a-f])[0-9a-f]{8,128}\b"
+            r"|\b(?=[0-9A-F]{0,127}\d)(?=\d{0,127}[A-F])[0-9A-F]{8,128}\b"
+        ),
+    ),
+    (
+        "host",
+        (
+            r"\b(?:[a-zA-Z0-9-]{1,63}\.){1,6}(?:local|internal|svc|lan|com|net|org|io|dev|example|test|localdomain)"
+            r"(?::\d{1,5})?\b|\blocalhost(?::\d{1,5})?\b|\b[a-zA-Z][\w-]{0,62}:\d{2,5}\b"
+        ),
+    ),
+    ("path", r"(?<![\w<])(?:[A-Za-z]:\\|~?/)(?:[\w.@+-]{1,100}[/\\]){1,20}[\w.@+-]{0,100}"),
+    ("value", r"(?<=[=:] )\"[^\"\n]{0,400}\"|(?<=[=:] )'[^'\n]{0,400}'|(?<==)[^\s,;)\]}'\"]{1,200}"),
+    (
+        "quoted",
+        r"\"[^\"\n]{0,400}\"|(?<!\w)'[^'\n]{0,400}'(?!\w)|`[^`\n]{0,400}`|“[^”\n]{0,400}”|«[^»\n]{0,400}»",
+    ),
+    (
+        "id",
+        (
+            r"\b[A-Za-z]{1,12}[-_#](?=[\w-]{0,40}\d)[\w-]{1,40}\b"
+            r"|\b(?=\w{0,40}\d)(?=\w{0,40}[A-Z])[A-Z0-9]{5,40}\b|\b[a-z]{1,3}\d{3,40}\b"
+        ),
+    ),
+    ("number", r"(?<![\w.])[-+]?\d{1,40}(?:[.,]\d{1,40}){0,8}(?:[eE][-+]?\d{1,3})?%?(?![A-Za-z]{2})"),
+)
+_COMBINED: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _MASKS))
+_ANSI: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_SPACES: Final = re.compile(r"\s+")
+
+
+class Masked(NamedTuple):
+    """A message without what differs, and which masks did it."""
+
+    text: str
+    masks: tuple[str, ...]
+
+
+def mask(message: str) -> Masked:
+    """The first two lines that say something, with what differs between two occurrences masked."""
+    text = unicodedata.normalize("NFC", _ANSI.sub("", message[:MAX_CHARS]))
+    lines = [line for line in text.splitlines() if line.strip()][:_LINES]
+    used: dict[str, None] = {}
+
+    def replacement(found: re.Match[str]) -> str:
+        assert found.lastgroup is not None
+        used[found.lastgroup] = None
+        return f"<{found.lastgroup}>"
+
+    masked = _COMBINED.sub(replacement, " ".join(lines))
+    return Masked(_SPACES.sub(" ", masked).strip()[:_MAX_MASKED_CHARS], tuple(used))

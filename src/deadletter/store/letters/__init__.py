@@ -1,0 +1,1 @@
+"""The letters of the store: how they come in, how they are grouped, found, thrown away and forgotten."""

@@ -1,0 +1,246 @@
+"""Groups: listed, told in detail, and changed by people. All within the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_states import GroupState, state_at
+from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.errors import UsageError
+from deadletter.store.letters.letter_rows import clean
+from deadletter.store.letters.letter_tables import Kept, counts, groups, names, notes, tags, tallies
+from deadletter.store.letters.letter_views import GroupDetail, GroupNote, GroupTag, GroupView
+from deadletter.store.letters.searching import find
+
+MINUTES: Final = 24 * 60
+"""So far back letters are told by the minute."""
+_SAMPLES: Final = 5
+_NOTE_CHARS: Final = 4_000
+
+
+class GroupOrder(StrEnum):
+    """The groups with which to begin."""
+
+    LAST = "last"
+    FIRST = "first"
+    LETTERS = "letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQuery:
+    """Which groups. `states` empty: all of them."""
+
+    states: tuple[GroupState, ...] = (GroupState.OPEN,)
+    origin: str | None = None
+    category: Category | None = None
+    text: str | None = None
+    order: GroupOrder = GroupOrder.LAST
+    limit: int = 50
+    offset: int = 0
+    """There are thousands of groups, not millions: pages are counted."""
+
+
+_origin = names.alias("origin_name")
+_open = (
+    select(tallies.c.group_id, func.sum(tallies.c.letters).label("letters"))
+    .where(tallies.c.state == Kept.OPEN.value)
+    .group_by(tallies.c.group_id)
+    .subquery("open_letters")
+)
+_OPEN: Final = func.coalesce(_open.c.letters, 0)
+_VIEWS: Final = (
+    select(groups, _origin.c.name.label("origin_text"), _OPEN.label("open"))
+    .select_from(groups)
+    .join(_origin, _origin.c.id == groups.c.origin)
+    .outerjoin(_open, _open.c.group_id == groups.c.id)
+    .where(groups.c.merged_into.is_(None))
+)
+_ORDERS: Final = {
+    GroupOrder.LAST: groups.c.last_ms.desc(),
+    GroupOrder.FIRST: groups.c.first_ms.desc(),
+    GroupOrder.LETTERS: _OPEN.desc(),
+}
+
+
+async def listed(connection: AsyncConnection, query: GroupQuery, *, now_ms: int) -> tuple[GroupView, ...]:
+    """Groups that have letters, or had."""
+    asked = _VIEWS.where(*_conditions(query, now_ms))
+    asked = asked.order_by(_ORDERS[query.order], groups.c.id.desc()).limit(query.limit).offset(query.offset)
+    return tuple(_view(row, now_ms) for row in await connection.execute(asked))
+
+
+def _conditions(query: GroupQuery, now_ms: int) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if query.states:
+        conditions.append(or_(*(_in_state(state, now_ms) for state in query.states)))
+    if query.origin is not None:
+        conditions.append(_origin.c.name == query.origin)
+    if query.category is not None:
+        conditions.append(groups.c.category == query.category.value)
+    if query.text:
+        for word in query.text.lower().split():
+            said = func.lower(groups.c.title + " " + groups.c.culprit + " " + groups.c.error_type)
+            conditions.append(said.contains(word, autoescape=True))
+    return conditions
+
+
+def _in_state(state: GroupState, now_ms: int) -> ColumnElement[bool]:
+    asleep = and_(groups.c.state == GroupState.SNOOZED.value, groups.c.until_ms > now_ms)
+    match state:
+        case GroupState.SNOOZED:
+            return asleep
+        case GroupState.OPEN:
+            awake = and_(groups.c.state == GroupState.SNOOZED.value, groups.c.until_ms <= now_ms)
+            return or_(groups.c.state == GroupState.OPEN.value, awake)
+        case GroupState.RESOLVED | GroupState.MUTED:
+            return groups.c.state == state.value
+
+
+def _view(row: Any, now_ms: int) -> GroupView:
+    return GroupView(
+        id=row.id,
+        key=row.key,
+        origin=row.origin_text,
+        title=row.title,
+        culprit=row.culprit,
+        error_type=row.error_type,
+        category=Category(row.category),
+        state=state_at(GroupState(row.state), row.until_ms, now_ms),
+        until_ms=row.until_ms,
+        first_ms=row.first_ms,
+        last_ms=row.last_ms,
+        total=row.total,
+        open=int(row.open),
+        reopened_ms=row.reopened_ms,
+        reopened_release=row.reopened_release or "",
+    )
+
+
+async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> GroupView:
+    """The group of this number, or of a key that begins so. UsageError where that is none, or several."""
+    asked = _VIEWS
+    if name.isascii() and name.isdigit() and len(name) < 12:
+        asked = asked.where(groups.c.id == int(name))
+    else:
+        asked = asked.where(groups.c.key.startswith(name, autoescape=True))
+    found = (await connection.execute(asked.limit(2))).all()
+    if len(found) != 1:
+        raise UsageError(
+            f"group {name}: expected the number of a group, or the beginning of its key; "
+            f"{'none is called so' if not found else 'several begin so'} (dlq groups lists them)"
+        )
+    return _view(found[0], now_ms)
+
+
+async def detail(connection: AsyncConnection, group: GroupView, *, now_ms: int) -> GroupDetail:
+    """All that is known of a group."""
+    one = groups.c.id == group.id
+    parts = json.loads(await connection.scalar(select(groups.c.parts).where(one)) or "[]")
+    noted = select(notes).where(notes.c.group_id == group.id).order_by(notes.c.id)
+    tagged = select(tags).where(tags.c.group_id == group.id).order_by(tags.c.letters.desc()).limit(100)
+    since = now_ms // 60_000 - MINUTES
+    counted = (
+        select(counts.c.minute, counts.c.letters)
+        .where(counts.c.group_id == group.id, counts.c.minute >= since)
+        .order_by(counts.c.minute)
+    )
+    merged = select(groups.c.key).where(groups.c.merged_into == group.id).order_by(groups.c.id)
+    page = await find(connection, LetterQuery(group=group.id, state=None, limit=_SAMPLES), clock=lambda: 0.0)
+    return GroupDetail(
+        group=group,
+        parts=tuple((str(kind), str(said), bool(counts_)) for kind, said, counts_ in parts),
+        notes=tuple(
+            GroupNote(at_ms=row.at_ms, author=row.author, text=row.text)
+            for row in await connection.execute(noted)
+        ),
+        tags=tuple(
+            GroupTag(
+                kind=row.kind,
+                value=row.value,
+                letters=row.letters,
+                first_ms=row.first_ms,
+                last_ms=row.last_ms,
+            )
+            for row in await connection.execute(tagged)
+        ),
+        minutes=tuple((int(m), int(n)) for m, n in await connection.execute(counted)),
+        samples=page.letters,
+        merged=tuple(str(key) for (key,) in await connection.execute(merged)),
+    )
+
+
+async def minutes_of(
+    connection: AsyncConnection, some: list[int], *, since_ms: int
+) -> dict[int, dict[int, int]]:
+    """Letters by the minute, of several groups: for the small pictures of a list."""
+    asked = select(counts).where(counts.c.group_id.in_(some), counts.c.minute >= since_ms // 60_000)
+    found: dict[int, dict[int, int]] = {}
+    for group, minute, letters in await connection.execute(asked):
+        found.setdefault(int(group), {})[int(minute)] = int(letters)
+    return found
+
+
+# -- what people change ----------------------------------------------------------------------------------
+async def set_state(
+    connection: AsyncConnection, group: GroupView, state: GroupState, *, now_ms: int, until_ms: int | None
+) -> None:
+    """A person said so. A resolved group opens again when it fails after this moment."""
+    if state is GroupState.SNOOZED and (until_ms is None or until_ms <= now_ms):
+        raise UsageError("a group sleeps until some time in the future: none was given, or one that is over")
+    await connection.execute(
+        update(groups)
+        .where(groups.c.id == group.id)
+        .values(
+            state=state.value,
+            until_ms=until_ms if state is GroupState.SNOOZED else None,
+            resolved_ms=now_ms if state is GroupState.RESOLVED else groups.c.resolved_ms,
+        )
+    )
+
+
+async def set_category(connection: AsyncConnection, group: GroupView, category: Category) -> None:
+    await connection.execute(update(groups).where(groups.c.id == group.id).values(category=category.value))
+
+
+async def add_note(
+    connection: AsyncConnection, group: GroupView, text: str, *, author: str, now_ms: int
+) -> None:
+    if not text.strip():
+        raise UsageError("a note says something: this one is empty")
+    if len(text) > _NOTE_CHARS:
+        raise UsageError(f"a note has at most {_NOTE_CHARS} characters, this one {len(text)}")
+    await connection.execute(
+        insert(notes).values(group_id=group.id, at_ms=now_ms, author=clean(author), text=clean(text))
+    )
+
+
+async def merge(connection: AsyncConnection, into: GroupView, other: GroupView) -> None:
+    """From now on letters of both are one group's. What the other one counted stays its own, so that it can
+    be taken out again."""
+    if into.id == other.id:
+        raise UsageError(f"group {into.id}: expected two groups to merge, got the same twice")
+    await connection.execute(
+        update(groups)
+        .where(or_(groups.c.id == other.id, groups.c.merged_into == other.id))
+        .values(merged_into=into.id)
+    )
+
+
+async def split(connection: AsyncConnection, key: str) -> None:
+    """The group of this key is one of its own again."""
+    gone = await connection.execute(
+        update(groups)
+        .where(groups.c.key.startswith(key, autoescape=True), groups.c.merged_into.is_not(None))
+        .values(merged_into=None)
+    )
+    if gone.rowcount != 1:
+        raise UsageError(
+            f"key {key}: expected the key of one group that was merged into another, {gone.rowcount} are so"
+        )

@@ -1,0 +1,260 @@
+"""The letters of one store: what the service, the commands and the pages ask of it.
+
+::
+
+    async with open_letters(url) as store:
+        await store.ingest(letters)
+        page = await store.find(LetterQuery(origin="orders", text="timeout"))
+
+Every method is one transaction, or none. Whatever the database raises becomes a StoreError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_states import GroupState
+from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.grouping.stored_letter import StoredLetter
+from deadletter.errors import UsageError
+from deadletter.store.database_errors import in_our_words
+from deadletter.store.engine import WRITES, new_engine
+from deadletter.store.letters import group_table, letter_changes, searching
+from deadletter.store.letters.group_table import GroupQuery
+from deadletter.store.letters.ingesting import Ingest, Ingested
+from deadletter.store.letters.letter_changes import Retention
+from deadletter.store.letters.letter_rows import id_bytes
+from deadletter.store.letters.letter_tables import Kept, letters, steps
+from deadletter.store.letters.letter_views import (
+    Facets,
+    GroupDetail,
+    GroupView,
+    LetterDetail,
+    LetterPage,
+    LetterStep,
+)
+from deadletter.store.letters.searching import Where
+from deadletter.store.preparing import migrate
+from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
+
+CONNECTIONS: Final = 4
+_EARLIER: Final = 20
+
+
+class LetterStore:
+    """`now_ms`: the time, which tests set."""
+
+    def __init__(self, address: StoreAddress, engine: AsyncEngine, now_ms: Callable[[], int]) -> None:
+        self.address: Final = address
+        self._engine = engine
+        self._now_ms = now_ms
+        self._ingest = Ingest()
+        self._ingesting = asyncio.Lock()
+
+    # -- coming in ---------------------------------------------------------------------------------------
+    async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
+        """Committed when it returns: only then may anybody ack them."""
+        async with self._ingesting:
+            try:
+                async with self._writing() as connection:
+                    done = await self._ingest.put(connection, batch, now_ms=self._now_ms())
+            except BaseException:
+                self._ingest.rolled_back()
+                raise
+            self._ingest.committed()
+            return done
+
+    # -- looking -----------------------------------------------------------------------------------------
+    async def find(self, query: LetterQuery, *, where: Where | None = None) -> LetterPage:
+        """A page of letters. `where` answers the query's jq program."""
+        async with self._reading() as connection:
+            return await searching.find(connection, query, where=where, clock=time.monotonic)
+
+    async def facets(self, query: LetterQuery) -> Facets:
+        """How the found ones divide."""
+        async with self._reading() as connection:
+            return await searching.facets(connection, query)
+
+    async def letter(self, name: str) -> LetterDetail:
+        """One letter, by its number here, or by its id or the beginning of it. UsageError: there is none."""
+        async with self._reading() as connection:
+            number = await _number_of(connection, name)
+            (row,) = await searching.rows_of(connection, [number])
+            found = await searching.contents_of(connection, [number])
+            taken = await connection.execute(
+                select(steps).where(steps.c.letter == number).order_by(steps.c.id)
+            )
+            told = tuple(
+                LetterStep(at_ms=one.at_ms, step=one.step, who=one.who, why=one.why) for one in taken
+            )
+            others = select(letters.c.id).where(
+                letters.c.letter_id == id_bytes(row.letter_id), letters.c.id != number
+            )
+            before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
+            earlier = await searching.rows_of(connection, before)
+            return LetterDetail(row=row, letter=found[number], steps=told, earlier=earlier)
+
+    async def groups(self, query: GroupQuery) -> tuple[GroupView, ...]:
+        async with self._reading() as connection:
+            return await group_table.listed(connection, query, now_ms=self._now_ms())
+
+    async def group(self, name: str) -> GroupDetail:
+        """One group, by its number or the beginning of its key. UsageError: there is none."""
+        async with self._reading() as connection:
+            found = await group_table.group_of(connection, name, now_ms=self._now_ms())
+            return await group_table.detail(connection, found, now_ms=self._now_ms())
+
+    async def minutes(self, some: Sequence[int], *, since_ms: int) -> dict[int, dict[int, int]]:
+        """Letters by the minute, of several groups."""
+        async with self._reading() as connection:
+            return await group_table.minutes_of(connection, list(some), since_ms=since_ms)
+
+    # -- what people do ----------------------------------------------------------------------------------
+    async def set_state(
+        self, name: str, state: GroupState, *, who: str, until_ms: int | None = None
+    ) -> GroupView:
+        """Resolve, mute, snooze or open a group."""
+        async with self._writing() as connection:
+            now_ms = self._now_ms()
+            found = await group_table.group_of(connection, name, now_ms=now_ms)
+            await group_table.set_state(connection, found, state, now_ms=now_ms, until_ms=until_ms)
+            await self._note(connection, who, state.value, {"group": found.id, "until_ms": until_ms})
+            return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
+
+    async def set_category(self, name: str, category: Category, *, who: str) -> GroupView:
+        async with self._writing() as connection:
+            now_ms = self._now_ms()
+            found = await group_table.group_of(connection, name, now_ms=now_ms)
+            await group_table.set_category(connection, found, category)
+            await self._note(connection, who, "category", {"group": found.id, "category": category.value})
+            return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
+
+    async def add_note(self, name: str, text: str, *, who: str) -> GroupView:
+        async with self._writing() as connection:
+            now_ms = self._now_ms()
+            found = await group_table.group_of(connection, name, now_ms=now_ms)
+            await group_table.add_note(connection, found, text, author=who, now_ms=now_ms)
+            return found
+
+    async def merge(self, into: str, other: str, *, who: str) -> GroupView:
+        """Letters of both are one group's, now and later, until they are split."""
+        async with self._writing() as connection:
+            now_ms = self._now_ms()
+            first = await group_table.group_of(connection, into, now_ms=now_ms)
+            second = await group_table.group_of(connection, other, now_ms=now_ms)
+            await group_table.merge(connection, first, second)
+            await self._note(connection, who, "merge", {"into": first.key, "other": second.key})
+        self._ingest.forget()
+        return first
+
+    async def split(self, key: str, *, who: str) -> None:
+        """A merged group is one of its own again."""
+        async with self._writing() as connection:
+            await group_table.split(connection, key)
+            await self._note(connection, who, "split", {"key": key})
+        self._ingest.forget()
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> int:
+        """Throw away; they can be taken back until their time is over. How many they were."""
+        return await self._change(ids, Kept.OPEN, Kept.DISCARDED, "discarded", who, why)
+
+    async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> int:
+        """Undo a discard. How many they were."""
+        return await self._change(ids, Kept.DISCARDED, Kept.OPEN, "taken back", who, why)
+
+    async def _change(
+        self, ids: Sequence[int], before: Kept, after: Kept, step: str, who: str, why: str
+    ) -> int:
+        async with self._writing() as connection:
+            now_ms = self._now_ms()
+            changed = await letter_changes.change_state(
+                connection, ids, before=before, after=after, step=step, who=who, why=why, now_ms=now_ms
+            )
+            if changed:
+                await self._note(connection, who, step, {"letters": changed, "why": why})
+            return changed
+
+    # -- forgetting --------------------------------------------------------------------------------------
+    async def forget_some(self, queue: str, retention: Retention) -> int:
+        """The next portion of letters whose time is over; 0: there are no more."""
+        async with self._writing() as connection:
+            return await letter_changes.forget_some(connection, queue, retention, now_ms=self._now_ms())
+
+    async def fold_counts(self) -> int:
+        """Old counts by the minute become counts by the hour; 0: there are no more."""
+        async with self._writing() as connection:
+            return await letter_changes.fold_counts(connection, now_ms=self._now_ms())
+
+    # -- connections -------------------------------------------------------------------------------------
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[AsyncConnection]:
+        with in_our_words(self.address):
+            async with self._engine.connect() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[AsyncConnection]:
+        with in_our_words(self.address):
+            async with self._engine.connect() as connection:
+                await connection.execution_options(**WRITES)
+                async with connection.begin():
+                    yield connection
+
+    async def _note(
+        self, connection: AsyncConnection, who: str, action: str, detail: dict[str, object]
+    ) -> None:
+        await letter_changes.noted(
+            connection, who=who, action=action, detail=json.dumps(detail), now_ms=self._now_ms()
+        )
+
+
+async def _number_of(connection: AsyncConnection, name: str) -> int:
+    if name.isascii() and name.isdigit() and len(name) < 16:
+        found = await connection.scalar(select(letters.c.id).where(letters.c.id == int(name)))
+        if found is not None:
+            return int(found)
+    asked = select(letters.c.id).where(letters.c.copy_of.is_(None))
+    if 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name):
+        low = bytes.fromhex(name.ljust(32, "0"))
+        high = bytes.fromhex(name.ljust(32, "f"))
+        asked = select(letters.c.id).where(
+            letters.c.letter_id.between(low, high), letters.c.copy_of.is_(None)
+        )
+    newest = [int(one) for (one,) in await connection.execute(asked.order_by(letters.c.id.desc()).limit(1))]
+    if not newest:
+        raise UsageError(
+            f"letter {name}: expected its number in the store, or its id or the beginning of it; "
+            "no letter is called so (dlq letters lists them)"
+        )
+    return newest[0]
+
+
+@asynccontextmanager
+async def open_letters(
+    url: str, *, prepare: bool = True, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+) -> AsyncIterator[LetterStore]:
+    """The letters of the store at this URL. SQLite keeps a log beside the file (WAL), so that nobody who
+    reads waits for one who writes."""
+    address = parse(url)
+    if prepare:
+        await migrate(url)
+    engine = new_engine(address, pool=CONNECTIONS)
+    try:
+        if isinstance(address, SqliteAddress) and prepare:
+            with in_our_words(address):
+                async with engine.connect() as connection:
+                    raw = await connection.get_raw_connection()
+                    assert raw.driver_connection is not None
+                    await raw.driver_connection.execute("PRAGMA journal_mode=WAL")
+        yield LetterStore(address, engine, now_ms)
+    finally:
+        await engine.dispose()

@@ -1,0 +1,140 @@
+"""What the store tells of groups and letters. Times are milliseconds since 1970."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_states import GroupState
+from deadletter.core.grouping.letter_query import LetterState
+from deadletter.core.letter.letter import Letter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group in a list."""
+
+    id: int
+    key: str
+    origin: str
+    title: str
+    culprit: str
+    error_type: str
+    category: Category
+    state: GroupState
+    until_ms: int | None
+    first_ms: int
+    last_ms: int
+    total: int
+    """Letters that ever came."""
+    open: int
+    """Letters that are here and not discarded."""
+    reopened_ms: int | None
+    reopened_release: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNote:
+    at_ms: int
+    author: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTag:
+    """A release or a host that letters of a group name."""
+
+    kind: str
+    value: str
+    letters: int
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetail:
+    """A group with all that is known of it."""
+
+    group: GroupView
+    parts: tuple[tuple[str, str, bool], ...]
+    """What its fingerprint was made of: kind, text, and whether it counted."""
+    notes: tuple[GroupNote, ...]
+    tags: tuple[GroupTag, ...]
+    minutes: tuple[tuple[int, int], ...]
+    """Minutes since 1970, and letters that died in them."""
+    samples: tuple[LetterRow, ...]
+    merged: tuple[str, ...]
+    """Keys of groups that were merged into this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterRow:
+    """A letter in a list: nothing of it was unpacked."""
+
+    id: int
+    letter_id: str
+    queue: str
+    origin: str
+    group: int
+    state: LetterState
+    cause: str
+    attempt: int
+    died_ms: int
+    stored_ms: int
+    bytes: int
+    message_id: str
+    type: str
+    routing_key: str
+    error: str
+    copies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterStep:
+    """Something that happened to a letter in the store."""
+
+    at_ms: int
+    step: str
+    who: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterDetail:
+    """A letter, whole."""
+
+    row: LetterRow
+    letter: Letter
+    steps: tuple[LetterStep, ...]
+    earlier: tuple[LetterRow, ...]
+    """The same letter, when it was here before: same id, other death."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterPage:
+    """A page of what was looked for. `more`: where to go on; None: that was all.
+
+    Where letters had to be looked into, `looked_at` of them were, and the page may be short although there is
+    more: a search has a limited time.
+    """
+
+    letters: tuple[LetterRow, ...]
+    more: int | None
+    looked_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facet:
+    """So many letters with this value."""
+
+    value: str
+    letters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facets:
+    """How the found ones divide. `exact` is false where only the newest ones were counted."""
+
+    by: dict[str, tuple[Facet, ...]]
+    exact: bool
+    total: int

@@ -1,0 +1,142 @@
+"""Letters, their contents, groups, notes, counts, and what people did."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic.operations import Operations
+
+revision = "0003"
+down_revision = "0002"
+
+_BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
+
+def upgrade(op: Operations) -> None:
+    postgres = op.get_bind().dialect.name == "postgresql"
+    op.create_table(
+        "deadletter_names",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("name", sa.Text, nullable=False, unique=True),
+    )
+    op.create_table(
+        "deadletter_groups",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("key", sa.Text, nullable=False, unique=True),
+        sa.Column("origin", _BIG, nullable=False),
+        sa.Column("title", sa.Text, nullable=False),
+        sa.Column("culprit", sa.Text, nullable=False),
+        sa.Column("error_type", sa.Text, nullable=False),
+        sa.Column("parts", sa.Text, nullable=False),
+        sa.Column("category", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("until_ms", sa.BigInteger),
+        sa.Column("first_ms", sa.BigInteger, nullable=False),
+        sa.Column("last_ms", sa.BigInteger, nullable=False),
+        sa.Column("total", sa.BigInteger, nullable=False),
+        sa.Column("resolved_ms", sa.BigInteger),
+        sa.Column("reopened_ms", sa.BigInteger),
+        sa.Column("reopened_release", sa.Text),
+        sa.Column("merged_into", _BIG),
+    )
+    op.create_index("deadletter_groups_last", "deadletter_groups", ["last_ms"])
+    op.create_table(
+        "deadletter_letters",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("same", sa.LargeBinary, nullable=False),
+        sa.Column("message", sa.LargeBinary, nullable=False),
+        sa.Column("letter_id", sa.LargeBinary, nullable=False),
+        sa.Column("copy_of", _BIG),
+        sa.Column("queue", _BIG, nullable=False),
+        sa.Column("group_id", _BIG, nullable=False),
+        sa.Column("state", sa.SmallInteger, nullable=False),
+        sa.Column("cause", _BIG, nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("died_ms", sa.BigInteger, nullable=False),
+        sa.Column("stored_ms", sa.BigInteger, nullable=False),
+        sa.Column("changed_ms", sa.BigInteger),
+        sa.Column("bytes", sa.Integer, nullable=False),
+        sa.Column("message_id", sa.Text, nullable=False),
+        sa.Column("type", _BIG, nullable=False),
+        sa.Column("routing_key", _BIG, nullable=False),
+        sa.Column("error", sa.Text, nullable=False),
+    )
+    op.create_index("deadletter_letters_same", "deadletter_letters", ["same", "message"], unique=True)
+    op.create_index("deadletter_letters_letter_id", "deadletter_letters", ["letter_id"])
+    op.create_index("deadletter_letters_group", "deadletter_letters", ["group_id", "id"])
+    op.create_index(
+        "deadletter_letters_message_id",
+        "deadletter_letters",
+        ["message_id"],
+        sqlite_where=sa.text("message_id <> ''"),
+        postgresql_where=sa.text("message_id <> ''"),
+    )
+    op.create_table(
+        "deadletter_contents",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("exchange", sa.LargeBinary, nullable=False),
+        sa.Column("routing_key", sa.LargeBinary, nullable=False),
+        sa.Column("properties", sa.LargeBinary, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
+        "deadletter_tallies",
+        sa.Column("group_id", _BIG, primary_key=True),
+        sa.Column("queue", _BIG, primary_key=True),
+        sa.Column("state", sa.SmallInteger, primary_key=True),
+        sa.Column("letters", sa.BigInteger, nullable=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "deadletter_counts",
+        sa.Column("group_id", _BIG, primary_key=True),
+        sa.Column("minute", sa.BigInteger, primary_key=True),
+        sa.Column("letters", sa.BigInteger, nullable=False),
+    )
+    op.create_index("deadletter_counts_minute", "deadletter_counts", ["minute"])
+    op.create_table(
+        "deadletter_tags",
+        sa.Column("group_id", _BIG, primary_key=True),
+        sa.Column("kind", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, primary_key=True),
+        sa.Column("letters", sa.BigInteger, nullable=False),
+        sa.Column("first_ms", sa.BigInteger, nullable=False),
+        sa.Column("last_ms", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "deadletter_notes",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("group_id", _BIG, nullable=False),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.Column("author", sa.Text, nullable=False),
+        sa.Column("text", sa.Text, nullable=False),
+    )
+    op.create_index("deadletter_notes_group", "deadletter_notes", ["group_id"])
+    op.create_table(
+        "deadletter_audit",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.Column("who", sa.Text, nullable=False),
+        sa.Column("action", sa.Text, nullable=False),
+        sa.Column("detail", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "deadletter_steps",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("letter", _BIG, nullable=False),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.Column("step", sa.Text, nullable=False),
+        sa.Column("who", sa.Text, nullable=False),
+        sa.Column("why", sa.Text, nullable=False),
+    )
+    op.create_index("deadletter_steps_letter", "deadletter_steps", ["letter"])
+    if postgres:
+        op.execute("ALTER TABLE deadletter_contents ADD COLUMN words tsvector")
+        op.execute("CREATE INDEX deadletter_contents_words ON deadletter_contents USING gin (words)")
+        op.execute("CREATE SEQUENCE deadletter_letter_ids")
+    else:
+        op.execute("CREATE TABLE deadletter_ids (last integer NOT NULL)")
+        op.execute("INSERT INTO deadletter_ids VALUES (0)")
+        op.execute(
+            "CREATE VIRTUAL TABLE deadletter_words USING fts5"
+            "(words, content='', detail=none, columnsize=0, tokenize='unicode61 remove_diacritics 0')"
+        )
