@@ -79,17 +79,20 @@ _TYPES: Final = (
     ),
 )
 """What a type's name holds, and what that means."""
-_OVERLOADED: Final = "429|too many requests|rate limit|overload|pool is exhausted|pool exhausted"
+_OVERLOADED: Final = "too many requests|rate limit|overload|pool is exhausted|pool exhausted"
 _WORDS: Final = (
     (
         Category.TRANSIENT,
         (
-            "502|503|504|service unavailable|gateway|timed out|timeout|connection refused|connection reset|"
-            "connection aborted|try again|temporar|deadlock"
+            "service unavailable|gateway|timed out|timeout|connection refused|connection reset|"
+            "connection aborted|try again|temporar|deadlock|server error"
         ),
     ),
-    (Category.PERMANENT, "401|403|404|410|not found|forbidden|unauthori|no such"),
-    (Category.DATA, "400|422|invalid|malformed|unexpected token|could not parse|could not decode"),
+    (
+        Category.DATA,
+        "invalid|malformed|unexpected token|could not parse|could not decode|unprocessable|bad request",
+    ),
+    (Category.PERMANENT, "not found|forbidden|unauthori|no such|client error"),
 )
 """What a message holds, in small letters."""
 

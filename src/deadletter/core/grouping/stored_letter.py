@@ -17,8 +17,8 @@ from typing import Final
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.deciding.failure import Failure, read_failure
 from deadletter.core.deciding.letter_view import LetterView, view_letter
-from deadletter.core.grouping.fingerprint import Fingerprint, Symptom, fingerprint
-from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
+from deadletter.core.grouping.fingerprint import Fingerprint, Symptom
+from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.letter import header_values, names, wrapping
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View
@@ -65,17 +65,18 @@ class StoredLetter:
     letter: Letter
 
 
-def stored_letter(letter: Letter, *, now_ms: int, own: OwnCode = BY_DEFAULT) -> StoredLetter:
+def stored_letter(letter: Letter, *, now_ms: int, grouping: Grouping = GROUPED_BY_DEFAULT) -> StoredLetter:
     """Reads a letter for the store, whatever it holds. A wrapped one is read as the one inside."""
     try:
         inside = wrapping.unwrap(letter.message)
         read = letter if inside is None else _inner(letter, inside)
         outer: Mapping[str, object] = letter.headers
         properties, headers, body = read.view, read.headers, read.body
-        alike = likeness(letter)
+        alike, letter_id = likeness(letter), letter.id
     except MessageError:
         outer, properties, headers, body = {}, View(), {}, letter.body
         alike = blake2b(letter.message.properties + letter.body, digest_size=16).digest()
+        letter_id = alike.hex()
     view = view_letter(
         headers, broker_keeps_client_deaths=False, content_type=properties.content_type, body=body
     )
@@ -83,7 +84,7 @@ def stored_letter(letter: Letter, *, now_ms: int, own: OwnCode = BY_DEFAULT) -> 
     aside = view.put_aside
     cause = header_values.text(outer.get(names.CAUSE), _NAME_CHARS) or (aside.cause if aside else "")
     failure = view.failure
-    found = fingerprint(
+    found = grouping.of(
         Symptom(
             origin=origin or _UNKNOWN,
             reason=view.reason or "",
@@ -91,10 +92,8 @@ def stored_letter(letter: Letter, *, now_ms: int, own: OwnCode = BY_DEFAULT) -> 
             failure=failure,
             undecodable=_undecodable(properties, body, cause),
             headers=headers,
-        ),
-        own,
+        )
     )
-    letter_id = letter.id
     error = ": ".join(filter(None, (failure.error_type, failure.message))) if failure else ""
     return StoredLetter(
         letter_id=letter_id,

@@ -1,0 +1,90 @@
+"""One's own grouping: what the letter itself says, then the rules of the file, then the fingerprint.
+
+A rule matches by patterns in which `*` stands for any run, and names a group. The name may hold what the
+letter says (`{origin}`, `{error}`, `{culprit}`, `{header:tenant}`) and `{default}`, the fingerprint without
+the rule: so a rule can join what would be apart, or part what would be together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from deadletter.core.grouping.fingerprint import Fingerprint, Kind, Part, Symptom, fingerprint, key_of
+from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
+from deadletter.core.letter import header_values, names
+from deadletter.core.text.glob import glob
+
+_SLOT: Final = re.compile(r"\{(default|origin|error|culprit|header:([^{}]{1,200}))\}")
+_VALUE_CHARS: Final = 200
+_EMPTY: Final = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupingRule:
+    """Letters that match it are one group by this name. None: whatever it is."""
+
+    group: str
+    origin: str | None = None
+    error: str | None = None
+    """The type of the error, without its module."""
+    message: str | None = None
+    """What the error says."""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def matches(self, symptom: Symptom, found: Fingerprint) -> bool:
+        """Whether a letter is of this rule."""
+        message = (symptom.failure.message if symptom.failure else None) or ""
+        told = ((self.origin, symptom.origin), (self.error, found.error_type), (self.message, message))
+        return all(pattern is None or glob(pattern, text) for pattern, text in told) and all(
+            glob(pattern, _header(symptom.headers or {}, name)) for name, pattern in self.headers
+        )
+
+
+def unknown_slots(group: str) -> list[str]:
+    """What stands in braces in a rule's name and means nothing."""
+    return [slot for slot in re.findall(r"\{[^{}]*\}", group) if not _SLOT.fullmatch(slot)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """How letters are grouped here."""
+
+    own: OwnCode = BY_DEFAULT
+    rules: tuple[GroupingRule, ...] = ()
+
+    def of(self, symptom: Symptom) -> Fingerprint:
+        """The group of a failure."""
+        found = fingerprint(symptom, self.own)
+        given = _header(symptom.headers or {}, names.FINGERPRINT)
+        if given:
+            return _named(found, symptom, given, f"the letter's own {names.FINGERPRINT}: {given}")
+        for rule in self.rules:
+            if rule.matches(symptom, found):
+                name = _SLOT.sub(lambda slot: _value(slot, symptom, found), rule.group)
+                return _named(found, symptom, name, f"{rule.group} → {name}")
+        return found
+
+
+GROUPED_BY_DEFAULT: Final = Grouping()
+
+
+def _named(found: Fingerprint, symptom: Symptom, name: str, why: str) -> Fingerprint:
+    """Only the name counts, and its origin: another queue is another handler. What else was seen is shown."""
+    by_name = (Part(Kind.ORIGIN, symptom.origin), Part(Kind.RULE, name))
+    seen = tuple(part._replace(counted=False) for part in found.parts if part.kind is not Kind.ORIGIN)
+    parts = (by_name[0], Part(Kind.RULE, why, counted=False), *seen)
+    return replace(found, key=key_of(by_name), parts=parts)
+
+
+def _value(slot: re.Match[str], symptom: Symptom, found: Fingerprint) -> str:
+    if slot[2] is not None:
+        return _header(symptom.headers or {}, slot[2]) or _EMPTY
+    known = {"default": found.key, "origin": symptom.origin, "error": found.error_type}
+    return known.get(slot[1], found.culprit) or _EMPTY
+
+
+def _header(headers: Mapping[str, object], name: str) -> str:
+    return header_values.text(headers.get(name), _VALUE_CHARS) or ""
