@@ -33,6 +33,7 @@ from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
+from deadletter.errors import NotFound
 
 
 def free_port() -> int:
@@ -239,3 +240,35 @@ class Application:
         count = (await channel.declare_queue(queue, passive=True)).message_count
         await channel.close()
         return count
+
+
+async def depth(app: Application, queue: str) -> int:
+    """0 also for a queue that is not there yet."""
+    try:
+        return await app.depth(queue)
+    except NotFound:
+        return 0
+
+
+async def until_depth(app: Application, queue: str, least: int, seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while await depth(app, queue) < least:  # noqa: ASYNC110 -- the broker tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def until_empty(app: Application, queue: str) -> None:
+    async with asyncio.timeout(60):
+        while await depth(app, queue):  # noqa: ASYNC110 -- the broker tells of no event
+            await asyncio.sleep(0.1)
+
+
+async def let_die(app: Application, origin: str, made: list[RawMessage]) -> None:
+    """These die in `origin`, and nobody consumes it afterwards."""
+    channel = await app.connection.channel()
+    await channel.qos(100)
+    tag = await channel.consume(origin, lambda d: channel.reject(d.tag, requeue=False), lambda: None)
+    for at in range(0, len(made), 5):  # some origins here are small
+        await app.publish("", origin, made[at : at + 5])
+        await until_depth(app, f"{origin}.dlq", min(at + 5, len(made)))
+    await channel.cancel(tag)
+    await channel.close()

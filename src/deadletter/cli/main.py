@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from deadletter import __version__
-from deadletter.cli import config_options
+from deadletter.cli import config_options, waiting_options
 from deadletter.cli.policies import policy_options
 from deadletter.cli.terminal.exits import Exit, exit_for
 from deadletter.cli.terminal.options import (
@@ -364,6 +364,7 @@ def demo(
 app.add_typer(config_options.app, name="config")
 app.add_typer(policy_options.app, name="policy")
 app.add_typer(topology_options.app, name="topology")
+app.add_typer(waiting_options.app, name="waiting")
 
 
 def main() -> None:

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 from tests.brokers import Vhost
 from tests.letters import headers_of, letter, letters
-from tests.serving import Application, Served, served
+from tests.serving import Application, Served, depth, let_die, served, until_depth, until_empty
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Delivery
 from deadletter.core.layouts.naming import held_name
 from deadletter.core.letter import message, names
-from deadletter.core.letter.message import RawMessage, View
-from deadletter.errors import NotFound
+from deadletter.core.letter.message import View
 from deadletter.move.courier import Bounds, Courier, Ended, Send, Terms
 
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
@@ -35,38 +34,6 @@ def policy(retries: int, *delays: str) -> str:
 def guards(**settings: object) -> str:
     lines = "".join(f"{key} = {str(value).lower()}\n" for key, value in settings.items())
     return f"[guards]\n{lines}"
-
-
-async def depth(app: Application, queue: str) -> int:
-    """0 also for a queue that is not there yet."""
-    try:
-        return await app.depth(queue)
-    except NotFound:
-        return 0
-
-
-async def until_depth(app: Application, queue: str, least: int, seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while await depth(app, queue) < least:  # noqa: ASYNC110 -- the broker tells nobody
-            await asyncio.sleep(0.05)
-
-
-async def until_empty(app: Application, queue: str) -> None:
-    async with asyncio.timeout(60):
-        while await depth(app, queue):  # noqa: ASYNC110 -- the broker tells of no event
-            await asyncio.sleep(0.1)
-
-
-async def let_die(app: Application, origin: str, made: list[RawMessage]) -> None:
-    """These die in `origin`, and nobody consumes it afterwards."""
-    channel = await app.connection.channel()
-    await channel.qos(100)
-    tag = await channel.consume(origin, lambda d: channel.reject(d.tag, requeue=False), lambda: None)
-    for at in range(0, len(made), 5):  # some origins here are small
-        await app.publish("", origin, made[at : at + 5])
-        await until_depth(app, f"{origin}.dlq", min(at + 5, len(made)))
-    await channel.cancel(tag)
-    await channel.close()
 
 
 def gates(one: Served) -> dict[str, str]:

@@ -42,7 +42,7 @@ class Actor(StrEnum):
     LIBRARY = "consumer library"
     """And the adapters."""
     PERSON = "a person"
-    """With `dlq move`, `dlq check` or a command of the desk."""
+    """With `dlq move`, `dlq check`, `dlq waiting` or a command of the desk."""
 
 
 class Step(StrEnum):
@@ -142,6 +142,15 @@ STEPS: Final[tuple[Transition, ...]] = (
     ),
     *_taken(
         Actor.PERSON, State.DEAD, {Step.MOVED: State.IN_ORIGIN, Step.PARKED: State.PARKED, Step.LEFT: None}
+    ),
+    *(
+        known
+        for state in (State.DELAYED, State.DUE, State.HELD)
+        for known in _taken(
+            Actor.PERSON,
+            state,
+            {Step.RELEASED: State.IN_ORIGIN, Step.PARKED: State.PARKED, Step.LEFT: None},
+        )
     ),
     *_taken(Actor.PERSON, State.PARKED, {Step.MOVED: State.IN_ORIGIN, Step.LEFT: None}),
 )

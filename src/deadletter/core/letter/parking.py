@@ -49,6 +49,8 @@ class Cause(StrEnum):
     PERMANENT_ERROR = "permanent-error"
     """A rule says that this error is not worth another try."""
     DISCARD = "discard"
+    BY_HAND = "by-hand"
+    """A person parked it."""
     ALREADY_DONE = "already-done"
 
 
@@ -72,6 +74,7 @@ MEANINGS: Final[dict[Cause, str]] = {
     Cause.UNDECODABLE: "its body is not what the handler takes",
     Cause.HANDLER: "the handler parked it",
     Cause.PERMANENT_ERROR: "a rule says that its error is permanent",
+    Cause.BY_HAND: "a person parked it while it waited",
     Cause.DISCARD: "the handler, or a rule for its error, threw it away",
     Cause.ALREADY_DONE: "its id was done before",
 }
