@@ -30,13 +30,13 @@ from tests.brokers import Vhost, call
 from tests.postbox import run, with_channel
 
 from deadletter.amqp.channel import Channel, Delivery
-from deadletter.core.letter import message
+from deadletter.core.letter import message, names
 from deadletter.testing.node.private import PrivateBroker, private_broker
 
 HERE: Final = Path(__file__).resolve().parent
 CORPUS: Final = HERE.parent / "failures"
 VHOST: Final = "corpus"
-SHOWN_CHARS: Final = 160
+SHOWN_CHARS: Final = 80
 """Of a long text in the readable part; the whole is in the bytes."""
 PATIENCE_S: Final = 150.0
 HEADINGS: Final = 23
@@ -59,6 +59,8 @@ class Framework:
     """A folder of sources that this framework shares with others."""
     link: tuple[str, str] | None = None
     """What of the tools is linked into the application's folder, and under which name."""
+    upgrade: tuple[str, str] | None = None
+    """The same of the second release, where it is another: a newer Python."""
     moved: bool = False
     """Whether the second release is in another folder."""
     broker: str = "4.3"
@@ -73,6 +75,10 @@ def _pip(*packages: str) -> Sequence[str]:
 def _npm(folder: str, package: str) -> Sequence[str]:
     told = f"require('{{tools}}/{folder}/node_modules/{package}/package.json').version"
     return ("node", "-p", f"'{package} '+{told}+' on node '+process.version")
+
+
+def _deb(*packages: str) -> Sequence[str]:
+    return ("dpkg-query", "-W", "-f", "${{Package}} ${{Version}} ", *packages)
 
 
 _PYTHON: Final = ("venv/bin/python", "worker.py")
@@ -98,6 +104,10 @@ FRAMEWORKS: Final = (
         link=_VENV, version=_pip("faststream", "aio-pika"),
     ),
     Framework(
+        name="aiopika", app="bakery", command=_PYTHON, queues=("bakery.orders__dlq",), shared="python",
+        link=_VENV, upgrade=("py313", "venv"), version=_pip("aio-pika", "deadletter"),
+    ),
+    Framework(
         name="kombu", app="ledger", command=_PYTHON, queues=("ledger.errors",), shared="python",
         link=_VENV, version=_pip("kombu"), moved=True,
     ),
@@ -116,6 +126,25 @@ FRAMEWORKS: Final = (
     Framework(
         name="moleculer", app="fleet", command=_NODE, queues=("fleet.dead",),
         link=("moleculer/node_modules", "node_modules"), version=_npm("moleculer", "@moleculer/channels"), releases=1,
+    ),
+    Framework(
+        name="symfony", app="catalog", command=("php", "worker.php"),
+        queues=("catalog.failed", "prices.failed", "catalog.rejected"), version=_deb("php-symfony-messenger", "php-cli"),
+    ),
+    Framework(
+        name="java", app="freight", command=("sh", "start.sh"), queues=("freight.errors",),
+        version=_deb("librabbitmq-client-java", "openjdk-17-jdk-headless"),
+    ),
+    Framework(
+        name="ruby", app="harbour", command=("ruby", "worker.rb"), queues=("harbour.errors",),
+        version=_deb("ruby-bunny", "ruby"), moved=True,
+    ),
+    *(
+        Framework(
+            name=f"rabbitmq-{version}", app="mill", command=_PYTHON, queues=("mill.dead",), shared="plain",
+            link=_VENV, version=_pip("pika"), broker=version, releases=1,
+        )
+        for version in ("3.10", "4.3")
     ),
 )  # fmt: skip
 
@@ -169,8 +198,9 @@ def deploy(framework: Framework, release: int, tools: Path) -> Path:
         if framework.shared == "python":
             text = re.sub(r"\bshop\b", framework.app, text)
         target.write_text(text if release == 1 else shifted(text, source.suffix))
-    if framework.link is not None:
-        there, name = framework.link
+    link = framework.upgrade if release == 2 and framework.upgrade else framework.link
+    if link is not None:
+        there, name = link
         (where / name).unlink(missing_ok=True)
         (where / name).symlink_to(tools / there)
     return where
@@ -307,6 +337,10 @@ def shown(properties: bytes) -> dict[str, object]:
     """Properties and headers for people, long texts cut."""
     view = message.view(properties)
     fields = {name: getattr(view, name) for name in view.__slots__ if getattr(view, name) is not None}
+    if "headers" in fields:
+        fields["headers"] = {
+            name: value for name, value in fields["headers"].items() if name not in names.DEATH_SUMMARY
+        }
     return {name: _plain(value) for name, value in fields.items()}
 
 
@@ -329,12 +363,12 @@ def _plain(value: object) -> object:
 
 
 def main() -> None:
-    names = [framework.name for framework in FRAMEWORKS]
+    known = [framework.name for framework in FRAMEWORKS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", type=Path, required=True, help="where the frameworks are installed")
-    parser.add_argument("frameworks", nargs="*", metavar="framework", help=", ".join(names))
+    parser.add_argument("frameworks", nargs="*", metavar="framework", help=", ".join(known))
     wishes = parser.parse_args()
-    wanted = [one for one in FRAMEWORKS if one.name in (wishes.frameworks or names)]
+    wanted = [one for one in FRAMEWORKS if one.name in (wishes.frameworks or known)]
     CORPUS.mkdir(exist_ok=True)
     for version in sorted({one.broker for one in wanted}):
         with private_broker(version) as broker:

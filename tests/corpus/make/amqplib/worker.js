@@ -1,5 +1,6 @@
 'use strict';
 // amqplib alone: a consumer that publishes what failed to its error queue, with the error in headers made by hand.
+const { randomUUID } = require('node:crypto');
 const os = require('node:os');
 const amqp = require('amqplib');
 const { HANDLERS, instances, release, sent } = require('./cases');
@@ -46,10 +47,10 @@ async function main() {
     channel.sendToQueue('webshop.imports', Buffer.from(JSON.stringify({ type: one.type, data: one.data })), { messageId: one.key });
   }
   for (let n = 0; n < 3 - release; n += 1) {
-    const unread = `webshop-unread-${release}-${n}`;
+    const unread = randomUUID();
     sent(unread, 'webshop.imports/body-no-json', 'a body that is no JSON: JSON.parse in the consumer itself');
     channel.sendToQueue('webshop.imports', Buffer.from(`number=${release}${n}&total=3`), { messageId: unread });
-    const unknown = `webshop-unknown-${release}-${n}`;
+    const unknown = randomUUID();
     sent(unknown, 'webshop.imports/type-unknown', 'HANDLERS[type] is not a function: a message nobody handles');
     channel.sendToQueue('webshop.imports', Buffer.from(JSON.stringify({ type: `order.${n}`, data: {} })), { messageId: unknown });
   }

@@ -4,11 +4,12 @@ import asyncio
 import inspect
 import json
 import os
+import uuid
 
 import pika
 from pydantic import BaseModel
 
-from deadletter import Consumer, Message, Park
+from deadletter import Consumer, Message, Park, fixed
 from shop.handlers import HANDLERS
 from telling import RELEASE, URL, instances, sent
 
@@ -20,8 +21,9 @@ class Invoice(BaseModel):
     amount: float
 
 
-@app.queue("shop.orders", retries=0)
-@app.queue("shop.imports", retries=0)
+# The second release tries once more: what fails then has one attempt behind it.
+@app.queue("shop.orders", retries=RELEASE - 1, backoff=fixed(0.3))
+@app.queue("shop.imports", retries=RELEASE - 1, backoff=fixed(0.3))
 async def handle(message: Message) -> None:
     letter = json.loads(message.body)
     done = HANDLERS[letter["type"]](letter["data"])
@@ -59,7 +61,7 @@ def publish():
             ("no-json", b"\xff\xfe\x00%d" % number, "a body that is no JSON at all"),
             ("negative", b'{"number": %d, "amount": -%d}' % (number + RELEASE, 5 + number), "the handler says Park"),
         ):
-            key = f"shop-invoices-{name}-{RELEASE}-{number}"
+            key = str(uuid.uuid4())
             sent(key, f"shop.invoices/{name}", why)
             put("shop.invoices", key, body)
     connection.close()

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import os
+import uuid
 
 import pika
 from faststream import AckPolicy, FastStream
@@ -64,7 +65,7 @@ def publish():
             ("weight-refused", b'{"number": 1, "weight": %d}' % (number + RELEASE), "a bare assert in the warehouse"),
             ("no-json", b'{"number": %d, "weight"' % (10 ** (number + RELEASE)), "a body cut off, said to be JSON"),
         ):
-            key = f"parcels-imports-{name}-{RELEASE}-{number}"
+            key = str(uuid.uuid4())
             sent(key, f"parcels.imports/{name}", why)
             put("parcels.imports", key, body)
     connection.close()

@@ -8,6 +8,7 @@ import inspect
 import socket
 import time
 import traceback
+import uuid
 
 from kombu import Connection, Exchange, Producer, Queue
 from kombu.mixins import ConsumerMixin
@@ -85,7 +86,7 @@ with Connection(URL) as connection:
             ("not-json", "a body that is no JSON: Kombu's DecodeError around it", "application/json", b"\x00\x9f%d" % number),
             ("content-refused", "a content type that is not accepted", "application/x-python-serialize", b"x"),
         ):
-            key = f"ledger-{name}-{RELEASE}-{number}"
+            key = str(uuid.uuid4())
             sent(key, f"ledger.entries/{name}", why)
             producer.publish(
                 body, exchange=EXCHANGE, routing_key="entry.raw", message_id=key, content_type=content_type,
