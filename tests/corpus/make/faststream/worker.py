@@ -42,7 +42,7 @@ async def weigh(parcel: Parcel) -> float:
     return HANDLERS["stock.weighed"]({"weight": parcel.weight - 1_000})
 
 
-NAMES = """sku-missing-when-reserving currency-missing-when-pricing metadata-empty metadata-truncated voucher-no-number
+NAMES = """sku-missing-when-reserving currency-missing-when-pricing metadata-truncated voucher-no-number
 age-no-number warehouse-503 warehouse-404 ping-refused reservation-without-sku reservation-shelf-taken
 template-without-name receipt-late some-mails-refused some-addresses-wrong out-of-stock price-no-decimal
 address-unknown""".split()
