@@ -1,0 +1,1 @@
+"""The shop: what the workers of every framework call."""
