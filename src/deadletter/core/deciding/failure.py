@@ -2,9 +2,8 @@
 
 The broker only knows *that* a letter died. The error itself is in headers some frameworks add on the way
 to their error queue; a few add nothing, and then only the framework is known. Each dialect is one row of
-`_DIALECTS`, tried in order, our own first; a row applies when one of its `marks` is present. Dramatiq
-keeps its message, with the traceback, in a JSON body and has no headers, so it is looked for last and
-only in small bodies.
+`_DIALECTS`, tried in order, our own first; a row applies when one of its `marks` is present. Bodies are
+looked into last.
 
 What each framework writes:
 
@@ -20,19 +19,22 @@ What each framework writes:
 * **GoQueue**: `goqueue-*` with the retry count; never the error.
 * **Celery** (message protocol 2): `task`, `id`, `retries`; its errors go to the result backend, not into
   the letter.
-* **Dramatiq** (`Retries`): `options.traceback`, `options.retries`, `options.requeue_timestamp` in the
-  body.
+* **Moleculer channels**: `x-original-channel`, `x-original-group`; never the error.
+* **Nobody in particular**: headers as teams invent them (`x-error-class`, `error_type`, `x-traceback`, …).
+
+Dramatiq, Celery's results, Symfony and Rascal keep it in a structure: see `failure_payloads`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from deadletter.core.deciding import failure_payloads as payloads
+from deadletter.core.deciding.failure_payloads import Payload
 from deadletter.core.letter import header_values, names
 
 MAX_TYPE_CHARS: Final = 300
@@ -40,7 +42,6 @@ MAX_MESSAGE_CHARS: Final = 4_000
 MAX_STACK_CHARS: Final = 32_000
 MAX_HOST_CHARS: Final = 300
 _MAX_RAW_STACK_CHARS: Final = 1_000_000
-_MAX_BODY_BYTES: Final = 256 * 1024
 _CAUSED_BY: Final = "\nCaused by: "
 
 
@@ -55,6 +56,11 @@ class Framework(StrEnum):
     GOQUEUE = "goqueue"
     CELERY = "celery"
     DRAMATIQ = "dramatiq"
+    SYMFONY = "symfony"
+    RASCAL = "rascal"
+    MOLECULER = "moleculer"
+    HAND_MADE = "hand-made"
+    """Nobody's: headers under names that many teams came upon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +79,8 @@ class Failure:
     retries: int | None = None
     queue: str | None = None
     queue_header: str | None = None
+    task: str | None = None
+    """What the framework calls the code that failed, where it says no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +164,26 @@ _DIALECTS: Final = (
 )
 
 
+_HAND_MADE: Final = {
+    name: meaning
+    for meaning, spelled in (
+        ("error_type", "error-class error-name error-type exception-type exception-class exception-name"),
+        ("message", "error-message exception-message error-reason failure-reason error exception"),
+        (
+            "stack",
+            "traceback error-stack stack stacktrace stack-trace backtrace error-traceback error-stacktrace",
+        ),
+        ("cause", "error-cause cause"),
+        ("host", "host failed-on error-host hostname"),
+        ("at", "failed-at error-at failure-time"),
+        ("queue", "original-queue failed-queue source-queue"),
+        ("task", "task-name"),
+    )
+    for name in spelled.split()
+}
+"""Small letters, `-` for `_`, without `x-`."""
+
+
 def read_failure(headers: Mapping[str, object], body: bytes = b"") -> Failure | None:
     """What the letter says of its error; None when nothing in it is recognised."""
     if headers:
@@ -163,8 +191,13 @@ def read_failure(headers: Mapping[str, object], body: bytes = b"") -> Failure | 
             if any(mark in headers for mark in dialect.marks):
                 return _read(dialect, headers)
         if _is_celery(headers):
-            return Failure(framework=Framework.CELERY, retries=header_values.count(headers.get("retries")))
-    return _read_dramatiq(body)
+            task = _text(headers, "task", MAX_TYPE_CHARS)
+            retries = header_values.count(headers.get("retries"))
+            return Failure(framework=Framework.CELERY, retries=retries, task=task)
+        found = _read_payload(headers) or _read_moleculer(headers) or _read_hand_made(headers)
+        if found is not None:
+            return found
+    return _read_body(body)
 
 
 def _read(dialect: _Dialect, headers: Mapping[str, object]) -> Failure:
@@ -227,39 +260,90 @@ def _is_celery(headers: Mapping[str, object]) -> bool:
     return "task" in headers and "id" in headers and ("lang" in headers or "root_id" in headers)
 
 
-def _read_dramatiq(body: bytes) -> Failure | None:
-    # Dramatiq writes queue_name and actor_name first; anything else is not worth parsing a body for.
-    if not body.startswith(b"{") or b'"actor_name"' not in body[:1024] or len(body) > _MAX_BODY_BYTES:
-        return None
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict) or not isinstance(options := message.get("options"), dict):
-        return None
-    stack = header_values.text(options.get("traceback"), _MAX_RAW_STACK_CHARS)
-    error_type, message_text = _last_line_of_python(stack)
-    queue = header_values.name(message.get("queue_name"))
+def _read_payload(headers: Mapping[str, object]) -> Failure | None:
+    if (told := payloads.symfony(headers)) is not None:
+        return _of(Framework.SYMFONY, told, "SentToFailureTransportStamp")
+    if (told := payloads.rascal(headers)) is not None:
+        return _of(Framework.RASCAL, told, "rascal.originalQueue")
+    return None
+
+
+def _read_body(body: bytes) -> Failure | None:
+    if (told := payloads.dramatiq(body)) is not None:
+        error_type, message = _last_line_of_python(told.stack)
+        return _of(Framework.DRAMATIQ, told._replace(error_type=error_type, message=message), "queue_name")
+    if (told := payloads.celery_result(body)) is not None:
+        return _of(Framework.CELERY, told, "queue")
+    if (told := payloads.serialized_symfony(body)) is not None:
+        return _of(Framework.SYMFONY, told, "SentToFailureTransportStamp")
+    return None
+
+
+def _of(framework: Framework, told: Payload, queue_header: str) -> Failure:
     return Failure(
-        framework=Framework.DRAMATIQ,
-        error_type=error_type,
-        message=message_text,
+        framework=framework,
+        error_type=told.error_type,
+        message=told.message,
+        stack=bounded_stack(told.stack),
+        at=header_values.moment(told.at),
+        retries=told.retries,
+        queue=told.queue or None,
+        queue_header=queue_header if told.queue else None,
+        task=told.task,
+    )
+
+
+def _read_moleculer(headers: Mapping[str, object]) -> Failure | None:
+    channel = header_values.name(headers.get("x-original-channel"))
+    group = header_values.name(headers.get("x-original-group"))
+    if not channel or not group:
+        return None
+    return Failure(
+        framework=Framework.MOLECULER,
+        queue=f"{group}.{channel}",
+        queue_header="x-original-channel",
+        task=channel,
+    )
+
+
+def _read_hand_made(headers: Mapping[str, object]) -> Failure | None:
+    """Headers that teams invent alike: `x-error-class`, `error_type`, `x-traceback`, `x-original-queue`, …"""
+    found: dict[str, str] = {}
+    for name in headers:
+        meaning = _HAND_MADE.get(name.lower().replace("_", "-").removeprefix("x-"))
+        if meaning is not None:
+            found.setdefault(meaning, name)
+    if not found.keys() & {"error_type", "stack", "message"}:
+        return None
+    stack = _text(headers, found.get("stack"), _MAX_RAW_STACK_CHARS)
+    cause = _text(headers, found.get("cause"), _MAX_RAW_STACK_CHARS)
+    if stack and cause and cause.partition("\n")[0] not in stack:
+        stack = f"{stack}{_CAUSED_BY}{cause}"
+    queue = _queue(headers, found.get("queue"))
+    return Failure(
+        framework=Framework.HAND_MADE,
+        error_type=_text(headers, found.get("error_type"), MAX_TYPE_CHARS),
+        message=_text(headers, found.get("message"), MAX_MESSAGE_CHARS),
         stack=bounded_stack(stack),
-        at=header_values.moment(options.get("requeue_timestamp")),
-        retries=header_values.count(options.get("retries")),
-        queue=queue.removesuffix(".DQ")
-        if queue
-        else None,  # its delay queue, which nobody but Dramatiq feeds
-        queue_header="queue_name" if queue else None,
+        host=_text(headers, found.get("host"), MAX_HOST_CHARS),
+        at=header_values.moment(headers.get(found["at"])) if "at" in found else None,
+        queue=queue,
+        queue_header=found["queue"] if queue else None,
+        task=_text(headers, found.get("task"), MAX_TYPE_CHARS),
     )
 
 
 def _last_line_of_python(stack: str | None) -> tuple[str | None, str | None]:
     """A traceback's error: the last line that is not indented and names one. A message may span lines."""
-    lines = (stack or "")[-2 * MAX_MESSAGE_CHARS :].rstrip().split("\n")
+    lines = [_drawn(line) for line in (stack or "")[-2 * MAX_MESSAGE_CHARS :].rstrip().split("\n")]
     for place in range(len(lines) - 1, -1, -1):
         above_is_frame = place == 0 or lines[place - 1].startswith(" ")
         if above_is_frame and not lines[place].startswith(" ") and (name := _leading_name(lines[place])):
             message = "\n".join([lines[place].partition(":")[2].strip(), *lines[place + 1 :]]).strip()
             return name, message[:MAX_MESSAGE_CHARS] or None
     return None, None
+
+
+def _drawn(line: str) -> str:
+    """A group of exceptions is drawn as a tree; its lines without the branches."""
+    return line.lstrip().removeprefix("|").removeprefix(" ") if line.lstrip()[:2] == "| " else line

@@ -41,6 +41,7 @@ class Kind(StrEnum):
     ORIGIN = "origin"
     REASON = "reason"
     CAUSE = "cause"
+    TASK = "task"
     BODY = "body"
     TYPE = "error type"
     FRAME = "frame"
@@ -91,6 +92,8 @@ def fingerprint(symptom: Symptom, own: OwnCode = BY_DEFAULT) -> Fingerprint:
     culprit = ""
     if not chain:
         parts.append(Part(Kind.REASON, symptom.reason or "unknown"))
+        if failure is not None and failure.task:
+            parts.append(Part(Kind.TASK, failure.task))
         if symptom.cause:
             parts.append(Part(Kind.CAUSE, symptom.cause))
     if symptom.undecodable:
@@ -181,4 +184,5 @@ def _short(error_type: str) -> str:
 def _without_error(symptom: Symptom) -> str:
     if symptom.undecodable:
         return f"body is not {symptom.undecodable}"
-    return ", ".join(filter(None, (symptom.reason, symptom.cause))) or "unknown"
+    task = symptom.failure.task if symptom.failure else None
+    return ", ".join(filter(None, (task, symptom.reason, symptom.cause))) or "unknown"
