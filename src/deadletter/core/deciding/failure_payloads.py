@@ -1,9 +1,9 @@
 """Errors that frameworks keep in a structure of theirs: in a JSON header, in a table, in the body.
 
-* **Dramatiq** (`Retries`): `options.traceback`, `options.retries`, `options.requeue_timestamp` in its JSON body;
-  without a traceback (`max_retries=0`, `throws=`) only the actor is known.
-* **Celery's results** (`task_store_errors_even_if_ignored`, `rpc://`): `result.exc_type`, `result.exc_message`
-  (the arguments of the exception), `traceback`, `queue` and `name` in its JSON body.
+* **Dramatiq** (`Retries`): `options.traceback`, `options.retries`, `options.requeue_timestamp` in its JSON
+  body; without a traceback (`max_retries=0`, `throws=`) only the actor is known.
+* **Celery's results** (`task_store_errors_even_if_ignored`, `rpc://`): `result.exc_type`,
+  `result.exc_message` (the arguments of the exception), `traceback`, `queue` and `name` in its JSON body.
 * **Symfony Messenger**: a stamp with the exception and its trace, as JSON in a header, or with PHP's own
   serializer in the body.
 * **Rascal**: the header `rascal`, a table with the error's message, code and queue; no type, no stack.
@@ -64,7 +64,7 @@ def dramatiq(body: bytes) -> Payload | None:
 
 
 def celery_result(body: bytes) -> Payload | None:
-    if not body.startswith(b'{"task_id"') or b'"FAILURE"' not in body[:1024]:
+    if not body.startswith(b"{") or b'"exc_type"' not in body[:512]:
         return None
     told = _json(body)
     result = told.get("result")

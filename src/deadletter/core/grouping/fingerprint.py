@@ -1,11 +1,10 @@
 """Same failure, same fingerprint.
 
-Each error of a chain counts by its type, by the application's own innermost frame, and by what it says:
+Each error of a chain counts by its type, by the application's own innermost frame with its source line where
+the stack shows it, and by what it says, masked. Two exceptions:
 
-* where the application itself raised it, the source line of that `raise` stands for the message, whatever
-  names and numbers were put into it; where the stack shows no source, the masked message counts;
-* what came out of something the application called counts by its masked message as well;
-* where no frame is the application's, the innermost three of any, and the masked message.
+* where that line is a `raise`, it stands for the message, whatever names and numbers were put into it;
+* where no frame is the application's, the innermost three of any count.
 
 A letter without an error counts by the reason of its death and by why it was put aside; a body that is not
 what it says it is by that. The origin always counts: another queue is another handler, and so another fix.
@@ -16,7 +15,7 @@ What counted and what did not is kept in `parts`, so that a person can be told w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -131,9 +130,23 @@ def _chain(failure: Failure | None) -> tuple[Raised, ...]:
     read = read_stack(failure.stack or "")
     if len(read) > _MAX_CHAIN:
         read = (read[0], *read[1 - _MAX_CHAIN :])
+    if any(raised.of_group for raised in read):
+        return _together(read, failure)
     *before, last = read or (Raised("", "", ()),)
     told = Raised(last.error_type or failure.error_type or "", failure.message or last.message, last.frames)
     return (*dict.fromkeys(before), told)
+
+
+def _together(read: tuple[Raised, ...], failure: Failure) -> tuple[Raised, ...]:
+    """Errors that were raised together: each kind once, in one order, without what each says; then the group
+    itself. How many there were differs from time to time, and so does where a long stack was cut."""
+    kinds = {
+        (raised.error_type, raised.frames[-1:]): replace(raised, message="")
+        for raised in read
+        if not raised.error_type.endswith("Group")
+    }
+    group = Raised(failure.error_type or "", failure.message or "", ())
+    return (*(kinds[kind] for kind in sorted(kinds, key=repr)), group)
 
 
 def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
@@ -141,15 +154,15 @@ def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
     parts = [Part(Kind.TYPE, _short(raised.error_type))] if raised.error_type else []
     frame = _innermost_own(raised.frames, own)
     masked = mask(raised.message)
-    source = frame.line if frame is not None and frame is raised.frames[-1] else ""
-    by_source = _is_whole_raise(source)
+    source = frame.line if frame is not None else ""
+    by_source = _is_whole_raise(source) and frame is raised.frames[-1]
     if frame is not None:
         parts += [Part(Kind.FRAME, str(passed), counted=passed is frame) for passed in raised.frames[-8:]]
         if frame not in raised.frames[-8:]:
             parts.append(Part(Kind.FRAME, str(frame)))
     else:
         parts += [Part(Kind.FRAME, str(passed)) for passed in raised.frames[-_FOREIGN_FRAMES:]]
-    if by_source:
+    if source:
         parts.append(Part(Kind.SOURCE, source))
     if masked.text:
         parts.append(Part(Kind.MESSAGE, masked.text, counted=not by_source))

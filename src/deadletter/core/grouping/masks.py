@@ -73,7 +73,14 @@ _MASKS: Final[tuple[tuple[str, str], ...]] = (
             r"|\b(?=\w{0,40}\d)(?=\w{0,40}[A-Z])[A-Z0-9]{5,40}\b|\b[a-z]{1,3}\d{3,40}\b"
         ),
     ),
-    ("number", r"(?<![\w.])[-+]?\d{1,40}(?:[.,]\d{1,40}){0,8}(?:[eE][-+]?\d{1,3})?%?(?![A-Za-z]{2})"),
+    ("subs", r"\(\d{1,6} sub-exceptions?\)"),
+    (
+        "number",
+        (
+            r"(?<![\w.])[-+]?\d{1,3}(?:[ \u00a0\u202f']\d{3})+(?:[.,]\d{1,9})?(?!\d)"
+            r"|(?<![\w.])[-+]?\d{1,40}(?:[.,]\d{1,40}){0,8}(?:[eE][-+]?\d{1,3})?%?(?![A-Za-z]{2})"
+        ),
+    ),
 )
 _COMBINED: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _MASKS))
 _ANSI: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 MAX_CHARS: Final = 64 * 1024
@@ -51,6 +51,8 @@ _GENERATED: Final = re.compile(
     r"(\$\$[\w$]{1,80}|\$Proxy\d+|_\$\$_javassist_\w{1,40}|\$\d+|`\d+|<>c__DisplayClass[\d_]+"
     r"|0x[0-9a-f]+|\bb__[\d_]+)"
 )
+_ANOTHER: Final = ("Traceback (", "The above exception", "During handling", "Exception Group Tr")
+_COMPREHENSIONS: Final = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 _DIGITS: Final = re.compile(r"\d+")
 
 
@@ -74,6 +76,8 @@ class Raised:
     error_type: str
     message: str
     frames: tuple[Frame, ...]
+    of_group: bool = False
+    """One of several that were raised together."""
 
 
 def read_stack(stack: str) -> tuple[Raised, ...]:
@@ -95,27 +99,34 @@ def _python(lines: Sequence[str]) -> Iterator[Raised]:
     frames: list[Frame] = []
     at = 0
     plain = [_untreed(line) for line in lines]
+    together = any(line.lstrip()[:2] in ("| ", "+-") for line in lines)
     while at < len(plain):
         line = plain[at]
         at += 1
         if found := _PYTHON.match(line):
             source = plain[at].strip() if at < len(plain) and plain[at].startswith("    ") else ""
-            if len(frames) < MAX_FRAMES:
-                path = found["path"]
-                frames.append(Frame(_module(path), _function(found["function"] or ""), path, source))
+            _append(frames, Frame(_module(found["path"]), found["function"] or "", found["path"], source))
         elif frames and line and not line[0].isspace() and (error := _ERROR.match(line)):
             message = [error["message"] or ""]
             while at < len(plain) and not _begins_another(plain[at]):
                 message.append(plain[at])
                 at += 1
-            yield Raised(error["type"], "\n".join(message).strip(), tuple(frames))
+            yield Raised(error["type"], "\n".join(message).strip(), tuple(frames), together)
             frames = []
     if frames:
-        yield Raised("", "", tuple(frames))
+        yield Raised("", "", tuple(frames), together)
+
+
+def _append(frames: list[Frame], frame: Frame) -> None:
+    """A comprehension is a frame of its own up to Python 3.11, and no frame from 3.12 on."""
+    if frame.function in _COMPREHENSIONS and frames and frames[-1].path == frame.path:
+        frames[-1] = replace(frames[-1], line=frame.line)
+    elif len(frames) < MAX_FRAMES:
+        frames.append(replace(frame, function=_function(frame.function)))
 
 
 def _begins_another(line: str) -> bool:
-    return line.startswith(("Traceback (", "The above exception", "During handling", "Exception Group Tr"))
+    return not line.strip("-+ ") or line.startswith(_ANOTHER)
 
 
 def _innermost_first(lines: Sequence[str]) -> Iterator[Raised]:
