@@ -203,6 +203,8 @@ def read_failure(headers: Mapping[str, object], body: bytes = b"") -> Failure | 
 def _read(dialect: _Dialect, headers: Mapping[str, object]) -> Failure:
     stack = _text(headers, dialect.stack, _MAX_RAW_STACK_CHARS)
     queue = _queue(headers, dialect.queue)
+    if dialect.framework is Framework.SPRING and headers.get("x-original-exchange") == "":
+        queue = _queue(headers, "x-original-routingKey")  # the default exchange: the key is the queue
     return Failure(
         framework=dialect.framework,
         error_type=_text(headers, dialect.error_type, MAX_TYPE_CHARS) or _type_in_java_stack(stack),
@@ -215,7 +217,7 @@ def _read(dialect: _Dialect, headers: Mapping[str, object]) -> Failure:
         first_at=header_values.moment(headers.get(dialect.first_at)) if dialect.first_at else None,
         retries=header_values.count(headers.get(dialect.retries)) if dialect.retries else None,
         queue=queue,
-        queue_header=dialect.queue if queue else None,
+        queue_header=(dialect.queue or "x-original-routingKey") if queue else None,
     )
 
 

@@ -72,7 +72,7 @@ def celery_result(body: bytes) -> Payload | None:
         return None
     module, kind = result.get("exc_module"), header_values.name(result.get("exc_type"))
     said = result.get("exc_message")
-    words = [str(one) for one in said] if isinstance(said, list) else [str(said or "")]
+    words = [_argument(one) for one in said] if isinstance(said, list) else [str(said or "")]
     return Payload(
         error_type=f"{module}.{kind}" if isinstance(module, str) and kind else kind,
         message=", ".join(words)[:_MAX_TEXT] or None,
@@ -82,6 +82,11 @@ def celery_result(body: bytes) -> Payload | None:
         retries=header_values.count(told.get("retries")),
         at=told.get("date_done"),
     )
+
+
+def _argument(value: object) -> str:
+    """One word alone is a value, and is quoted, as Python's own messages have it."""
+    return repr(value) if isinstance(value, str) and " " not in value else str(value)
 
 
 def symfony(headers: Mapping[str, object]) -> Payload | None:
@@ -111,20 +116,22 @@ def serialized_symfony(body: bytes) -> Payload | None:
     plain = _UNSLASHED.sub(
         lambda found: "\0" if found[1] == "0" else found[1], body.decode("utf-8", "replace")
     )
-    trace = _serialized(plain, "traceAsString")
     kind, said = _serialized(plain, "exceptionClass"), _serialized(plain, "exceptionMessage")
     return Payload(
         error_type=kind,
         message=said,
-        stack="\n".join(filter(None, (f"{kind}: {said}" if kind else "", _called(plain), trace))) or None,
+        stack=_serialized_stack(plain) or None,
         queue=_serialized(plain, "originalReceiverName"),
     )
 
 
-def _called(plain: str) -> str:
-    """Where it was thrown, which PHP's trace does not say: as a line of the trace would."""
-    file = _serialized(plain, "file")
-    return f"#0 {file}(0): {{throw}}()" if file else ""
+def _serialized_stack(plain: str) -> str:
+    """Its errors with their traces; PHP writes the one that was the cause first."""
+    traces, kinds = _all_serialized(plain, "traceAsString"), _all_serialized(plain, "class")
+    lines: list[str] = []
+    for kind, trace in reversed(list(zip(kinds, traces, strict=False))[:_MAX_CHAIN]):
+        lines.append(f"{'Caused by: ' if lines else ''}{kind}:\n{trace}")
+    return "\n".join(lines)
 
 
 def rascal(headers: Mapping[str, object]) -> Payload | None:
@@ -181,9 +188,15 @@ def _php_stack(flat: dict[str, Any]) -> str:
 
 
 def _serialized(plain: str, name: str) -> str | None:
-    """The first property of this name that holds text: PHP writes its length before it, in bytes."""
-    found = re.search(rf'\0{name}";{_STRING}', plain)
-    if found is None:
-        return None
-    raw = plain[found.end() : found.end() + min(int(found[1]), _MAX_BODY_BYTES)].encode()[: int(found[1])]
-    return raw.decode("utf-8", "replace").removesuffix('";')
+    """The first property of this name that holds text."""
+    return next(iter(_all_serialized(plain, name)), None)
+
+
+def _all_serialized(plain: str, name: str) -> list[str]:
+    """All properties of this name that hold text: PHP writes its length before it, in bytes."""
+    found: list[str] = []
+    for place in re.finditer(rf'\0{name}";{_STRING}', plain):
+        length = min(int(place[1]), _MAX_BODY_BYTES)
+        raw = plain[place.end() : place.end() + length].encode()[:length]
+        found.append(raw.decode("utf-8", "replace").removesuffix('";'))
+    return found

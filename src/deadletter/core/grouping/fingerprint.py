@@ -29,6 +29,7 @@ VERSION: Final = 1
 """Goes into every key: another way of counting makes other groups, and says so."""
 _FOREIGN_FRAMES: Final = 3
 _RECURSION: Final = 5
+_CALLERS: Final = 1
 _SHOWN_CHARS: Final = 200
 _MAX_CHAIN: Final = 8
 
@@ -155,11 +156,13 @@ def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
     frame = _innermost_own(raised.frames, own)
     masked = mask(raised.message)
     source = frame.line if frame is not None else ""
-    by_source = _is_whole_raise(source) and frame is raised.frames[-1]
+    thrown_here = frame is not None and frame is raised.frames[-1]
+    # Where the application raised it, the line, or else a type of its own, says more than the words.
+    by_source = thrown_here and (_is_whole_raise(source) if source else own.names(raised.error_type))
     if frame is not None:
-        parts += [Part(Kind.FRAME, str(passed), counted=passed is frame) for passed in raised.frames[-8:]]
-        if frame not in raised.frames[-8:]:
-            parts.append(Part(Kind.FRAME, str(frame)))
+        counted = _counted(raised.frames, frame, own)
+        shown = [*(one for one in counted if one not in raised.frames[-8:]), *raised.frames[-8:]]
+        parts += [Part(Kind.FRAME, str(passed), counted=passed in counted) for passed in shown]
     else:
         parts += [Part(Kind.FRAME, str(passed)) for passed in raised.frames[-_FOREIGN_FRAMES:]]
     if source:
@@ -182,6 +185,13 @@ def _innermost_own(frames: Sequence[Frame], own: OwnCode) -> Frame | None:
         return ours[-1]
     newest = list(times)[-1]
     return next(frame for frame in ours if str(frame) == newest)
+
+
+def _counted(frames: Sequence[Frame], innermost: Frame, own: OwnCode) -> list[Frame]:
+    """The innermost frame of the application's own and the one that called it: a helper fails for many."""
+    ours = [frame for frame in frames if own.has(frame)]
+    callers = [frame for frame in ours[: ours.index(innermost)] if str(frame) != str(innermost)]
+    return [*callers[-_CALLERS:], innermost]
 
 
 def _is_whole_raise(source: str) -> bool:

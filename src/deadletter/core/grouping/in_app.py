@@ -14,7 +14,7 @@ from deadletter.core.grouping.stacks import Frame
 from deadletter.core.text.glob import glob
 
 _INSTALLED: Final = re.compile(
-    r"site-packages|dist-packages|/lib/python\d|[/\\]lib[/\\]python\d|^<frozen |^<string>|^<internal:"
+    r"site-packages|dist-packages|/lib/python\d|[/\\]lib[/\\]python\d|^<"
     r"|node_modules|^node:|^internal/|/vendor/|/gems/|/go/pkg/mod/|/usr/(?:local/)?go/|/usr/share/php/"
     r"|/usr/lib/(?:ruby|go)|/rubygems/|/\.pyenv/|/\.cargo/|\\Python3\d+\\Lib\\"
 )
@@ -23,6 +23,12 @@ _RUNTIME: Final = re.compile(
     r"|org\.apache|org\.hibernate|com\.rabbitmq|com\.zaxxer|com\.fasterxml|System|Microsoft|MassTransit"
     r"|NServiceBus|RabbitMQ|GreenPipes|Newtonsoft|Npgsql|EasyNetQ|Autofac|Polly|runtime|net|reflect|sync"
     r"|encoding|database|testing)(?:[./]|$)"
+)
+_LIBRARY: Final = re.compile(
+    r"(?:builtins|httpx|httpcore|requests|urllib3|aiohttp|sqlalchemy|psycopg\d?|asyncpg|sqlite3|pydantic\w*"
+    r"|json|asyncio|concurrent|socket|ssl|redis|celery|kombu|amqp|pika|aio_pika|jinja2|django|botocore|grpc"
+    r"|Symfony|Doctrine|GuzzleHttp|Illuminate|PDO|JSON|Net|Errno|Bunny|ActiveRecord|Faraday|OpenSSL"
+    r"|deadletter)(?:\.|$)"
 )
 
 
@@ -43,6 +49,11 @@ class OwnCode:
         if _INSTALLED.search(frame.path):
             return False
         return "/" in frame.path or "\\" in frame.path or not _RUNTIME.match(frame.module)
+
+    def names(self, error_type: str) -> bool:
+        """Whether an error's type is one of the application's own: it has a namespace, and nobody else's."""
+        module = error_type.replace("\\", ".").replace("::", ".").rpartition(".")[0]
+        return bool(module) and not _RUNTIME.match(module) and not _LIBRARY.match(module)
 
 
 BY_DEFAULT: Final = OwnCode()

@@ -7,16 +7,35 @@ no hash, a date no number. Every quantifier is bounded, and so is the text: whoe
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from typing import Final, NamedTuple
 
 MAX_CHARS: Final = 4_000
-_LINES: Final = 2
+_LINES: Final = 3
+_STRUCTURED_KEYS: Final = ("code", "type", "path", "loc", "field", "rule", "keyword", "instancePath", "error")
+"""In a message that is JSON, a validator's mostly, the values of these keys say what went wrong."""
+_STRUCTURED_MAX: Final = 12
 _MAX_MASKED_CHARS: Final = 600
 
 _DATE: Final = r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+_NAMING: Final = (
+    "reading|setting|property|attribute|key|column|constraint|relation|table|field|argument|parameter|variable"
+    "|method|function|named|name|class|member|option|header"
+)
+"""Words after which a quoted name is one of the code's own, and not a value."""
+_NAME: Final = r"(?=[A-Za-z_.]{0,60}[a-z])[A-Za-z_][A-Za-z_.]{0,60}"
+"""Of something in the code: words in capitals are mostly currencies and countries."""
+_KEPT: Final = (
+    r"(?i:\b(?:status|http|code|error)[ :=]{1,3}(?:code[ :=]{1,3}|status[ :=]{1,3})?)['\"]?[1-5]\d\d\b"
+    rf"|\b(?:{_NAMING}) ?:? ['\"`:]{_NAME}['\"`]?(?!\w)"
+    rf"|['\"`]{_NAME}['\"`] (?=is (?:undefined|not defined|not a function|missing|required))"
+    rf"|['\"`]{_NAME}['\"`] (?=object has no attribute|object is not)"
+)
 _MASKS: Final[tuple[tuple[str, str], ...]] = (
+    ("kept", _KEPT),
+    ("input", r"\binput_value=.{0,2000}?, input_type"),
     ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,15}://[^\s'\"<>)\]]{1,800}"),
     ("email", r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}\b"),
     ("traceparent", r"\b00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\b"),
@@ -64,7 +83,10 @@ _MASKS: Final[tuple[tuple[str, str], ...]] = (
     ("value", r"(?<=[=:] )\"[^\"\n]{0,400}\"|(?<=[=:] )'[^'\n]{0,400}'|(?<==)[^\s,;)\]}'\"]{1,200}"),
     (
         "quoted",
-        r"\"[^\"\n]{0,400}\"|(?<!\w)'[^'\n]{0,400}'(?!\w)|`[^`\n]{0,400}`|“[^”\n]{0,400}”|«[^»\n]{0,400}»",
+        (
+            r"\"[^\"\n]{0,400}\"(?:\.{3})?|(?<!\w)'[^'\n]{0,400}'(?!\w)(?:\.{3})?|`[^`\n]{0,400}`"
+            r"|“[^”\n]{0,400}”|«[^»\n]{0,400}»"
+        ),
     ),
     (
         "id",
@@ -95,15 +117,36 @@ class Masked(NamedTuple):
 
 
 def mask(message: str) -> Masked:
-    """The first two lines that say something, with what differs between two occurrences masked."""
+    """The first lines that say something, with what differs between two occurrences masked."""
     text = unicodedata.normalize("NFC", _ANSI.sub("", message[:MAX_CHARS]))
+    structured = _structured(text)
+    if structured:
+        return Masked(structured[:_MAX_MASKED_CHARS], ("structure",))
     lines = [line for line in text.splitlines() if line.strip()][:_LINES]
     used: dict[str, None] = {}
 
     def replacement(found: re.Match[str]) -> str:
         assert found.lastgroup is not None
+        if found.lastgroup == "kept":
+            return found[0]
         used[found.lastgroup] = None
         return f"<{found.lastgroup}>"
 
     masked = _COMBINED.sub(replacement, " ".join(lines))
     return Masked(_SPACES.sub(" ", masked).strip()[:_MAX_MASKED_CHARS], tuple(used))
+
+
+def _structured(text: str) -> str:
+    """What a message that is JSON says under the keys of validators; empty where it is none."""
+    if text.lstrip()[:1] not in ("[", "{"):
+        return ""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    found: list[str] = []
+    for one in (told if isinstance(told, list) else [told])[:_STRUCTURED_MAX]:
+        if isinstance(one, dict):
+            said = (f"{key}={one[key]!r}" for key in _STRUCTURED_KEYS if one.get(key))
+            found.append(" ".join(said)[:_MAX_MASKED_CHARS])
+    return "; ".join(dict.fromkeys(filter(None, found)))

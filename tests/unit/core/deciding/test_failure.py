@@ -115,7 +115,7 @@ def test_goqueue() -> None:
 
 def test_celery_leaves_no_error_but_is_known() -> None:
     headers: dict[str, object] = {"lang": "py", "task": "shop.tasks.save", "id": "4cc7", "retries": 1}
-    assert read_failure(headers) == Failure(framework=Framework.CELERY, retries=1)
+    assert read_failure(headers) == Failure(framework=Framework.CELERY, retries=1, task="shop.tasks.save")
 
 
 def dramatiq_body(**options: object) -> bytes:
@@ -134,6 +134,7 @@ def test_dramatiq_keeps_its_traceback_in_the_body() -> None:
         retries=2,
         queue="orders",
         queue_header="queue_name",
+        task="save",
     )
 
 

@@ -12,6 +12,8 @@ from deadletter.core.deciding.failure import Failure, Framework
 from deadletter.core.grouping.fingerprint import Fingerprint, Kind, Symptom, fingerprint
 from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule, unknown_slots
 
+EMPTY: dict[str, object] = {}
+
 
 def symptom(work: Callable[[], object], origin: str = "orders", **headers: object) -> Symptom:
     try:
@@ -42,11 +44,11 @@ def parsed(body: str) -> None:
 
 
 def first_caller(key: str) -> object:
-    return {}[key]
+    return EMPTY[key]
 
 
 def second_caller(key: str) -> object:
-    return {}[key]
+    return EMPTY[key]
 
 
 def caused(inner: Callable[[], object]) -> None:

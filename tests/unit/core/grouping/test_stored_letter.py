@@ -5,6 +5,7 @@ About `core.grouping.stored_letter`, `core.grouping.letter_query`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from deadletter.core.deciding.failure import Framework
@@ -17,6 +18,7 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View
 from deadletter.core.letter.parking import Cause, parked_headers
 
+NONE: Mapping[str, Value] = {}
 DIED: dict[str, Value] = {
     "count": 1,
     "reason": "rejected",
@@ -27,9 +29,16 @@ DIED: dict[str, Value] = {
 }
 
 
-def letter(body: bytes = b'{"order": 17}', *, redelivered: bool = False, **headers: Value) -> Letter:
-    told: dict[str, Value] = {
+def letter(
+    body: bytes = b'{"order": 17}',
+    told: Mapping[str, Value] = NONE,
+    *,
+    redelivered: bool = False,
+    **headers: Value,
+) -> Letter:
+    told = {
         names.X_DEATH: [DIED],
+        **told,
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }
     properties = message.encode(View(content_type="application/json", message_id="m-1", headers=told))
@@ -47,7 +56,7 @@ def stored(one: Letter) -> StoredLetter:
 
 
 def test_what_it_says_of_itself() -> None:
-    told = stored(letter(**parked_headers(Cause.RETRIES_EXHAUSTED, "too often", 1_763_270_000_000)))
+    told = stored(letter(told=parked_headers(Cause.RETRIES_EXHAUSTED, "too often", 1_763_270_000_000)))
     assert (told.origin, told.reason, told.cause) == ("orders", "rejected", "retries-exhausted")
     assert told.died_at_ms == 1_763_270_000_000
     assert told.message_id == "m-1"
@@ -70,7 +79,7 @@ def test_another_body_another_death_another_attempt_is_another_letter() -> None:
     others = [
         stored(letter(b'{"order": 18}', deadletter_id="0" * 32)),
         stored(letter(deadletter_id="0" * 32, deadletter_attempt=2)),
-        stored(letter(deadletter_id="0" * 32, **{"x-death": [{**DIED, "count": 2}]})),
+        stored(letter(deadletter_id="0" * 32, x_death=[{**DIED, "count": 2}])),
     ]
     assert len({first.same, *(one.same for one in others)}) == 4
 
@@ -88,7 +97,7 @@ def test_the_application_s_own_words_are_searched_and_ours_are_not() -> None:
 
 
 def test_a_wrapped_letter_is_read_as_the_one_inside() -> None:
-    inside = letter(**{names.ERROR_TYPE: "ValueError"})
+    inside = letter(told={names.ERROR_TYPE: "ValueError"})
     outside = wrapping.wrap(
         inside.message,
         source="orders.dlq",
