@@ -290,7 +290,10 @@ class DeclaredLayouts:
                     found = await housekeeper.round()
                     if found:
                         _log.info(
-                            "deleted what nobody uses: %d delays, %d ways back", found.delays, found.ways
+                            "deleted what nobody uses: %d delays, %d queues of held letters, %d ways back",
+                            found.delays,
+                            found.held,
+                            found.ways,
                         )
 
     async def mend(self, wanted: Wanted, target: str) -> None:

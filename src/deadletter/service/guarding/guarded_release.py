@@ -51,7 +51,7 @@ class Holds(ReturnWays, Protocol):
 
     def holds(self, gate: str) -> bool: ...
 
-    async def holding(self, gate: str) -> None: ...
+    async def holding(self, gate: str, *, again: bool = False) -> None: ...
 
 
 class Proof(Protocol):
@@ -134,9 +134,10 @@ class GuardedRelease(Release):
         return Leave() if self._waiting else self._hold(self._bound(letter), fate.origin)
 
     async def _repaired(self, letter: Letter, verdict: Send | Wrap) -> Verdict:
-        await self._ways.repair()
         fate = verdict.fate
         if isinstance(fate, LetterFate) and fate.step is Step.HELD:
-            await self._holds.holding(fate.gate)
+            await self._holds.holding(fate.gate, again=True)
+        else:
+            await self._ways.repair()
         self._bound(letter).held.clear()
         return stamped(verdict, self._now_ms())

@@ -71,8 +71,14 @@ def swept_home(retry: Retry, view: LetterView, home: Home, *, source: str) -> Se
 
 def held(gate: str, fate: LetterFate, guard: str, why: str) -> Send:
     """Due, and not yet allowed: it waits in the broker, and says what for."""
-    headers = parking.reasons(guard, why)
-    return Send(routing_key=held_name(gate), deaths=Deaths.FORGET, leg=Leg.WAIT, headers=headers, fate=fate)
+    return Send(
+        exchange=names.ASKED,
+        routing_key=held_name(gate),
+        deaths=Deaths.FORGET,
+        leg=Leg.WAIT,
+        headers=parking.reasons(guard, why),
+        fate=fate,
+    )
 
 
 def parked(layout: ServedLayout, decision: Park, view: LetterView, *, source: str) -> Send:

@@ -186,8 +186,8 @@ class LogListener:
                 say(f"gate {state.value}", gate=gate, origin=origin, guard=guard, why=why)
             case events.LeaseChanged(name=name, held=held):
                 log.info("lease taken" if held else "lease given up", lease=name)
-            case events.HousekeepingDone(delays=delays, ways=ways):
-                log.info("deleted what nobody uses", delays=delays, ways_back=ways)
+            case events.HousekeepingDone(delays=delays, held=queues, ways=ways):
+                log.info("deleted what nobody uses", delays=delays, held_queues=queues, ways_back=ways)
             case events.SweepEnded():
                 self._swept(event)
             case events.GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):
