@@ -59,13 +59,13 @@ async def rounds(
     return total
 
 
-async def publish_asked(link: Link, name: str) -> str:
+async def publish_asked(link: Link, name: str, body: bytes = b"letter") -> str:
     channel = await (await link.connection("publish")).channel()
     await channel.select_confirms()
     came: asyncio.Queue[str] = asyncio.Queue()
     channel.on_confirm = lambda *_: came.put_nowait("confirmed")
     channel.on_return = lambda *_: came.put_nowait("returned")
-    channel.publish(channel.publishing(ASKED, name, mandatory=True), b"\0\0", b"letter")
+    channel.publish(channel.publishing(ASKED, name, mandatory=True), b"\0\0", body)
     told = await asyncio.wait_for(came.get(), 30)
     await channel.close()
     return told
