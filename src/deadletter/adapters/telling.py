@@ -44,6 +44,11 @@ def tell_stuck(queue: str, why: str, listener: Listener | None) -> None:
     tell(Handled(queue=queue, fate=Fate.STUCK, why=why), listener)
 
 
+def stays_in_hand(pause_s: float) -> str:
+    """What is said of a message that neither its next place nor its own queue took."""
+    return f"it stays in hand, unsettled; tried again in {pause_s:g} s"
+
+
 def not_taken(parcel: Parcel, said: str) -> str:
     """Why it is stuck, when the broker answered."""
     place = parcel.send.exchange or parcel.send.routing_key
