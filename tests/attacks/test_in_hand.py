@@ -218,11 +218,12 @@ async def test_what_is_in_hand_when_the_line_is_lost_is_published_nowhere(
     with suppress(pika.exceptions.AMQPError, aio_pika.exceptions.AMQPError):  # the framework tells it, or not
         async with consuming(reader, failing.handle, failing.hear):
             await until(failing.in_vain, "many tries")
+            user = urlsplit(reader).username or ""
+            allow(vhost, user, {**NO_WRITE, "read": "^$"})  # who connects anew does not get it again
             cut = ("close_all_connections", "--vhost", vhost.name, "the cable is cut")
             await asyncio.to_thread(vhost.broker.rabbitmqctl, *cut)
             await asyncio.to_thread(lay, vhost)
-            # It could be published now, and not be consumed.
-            allow(vhost, urlsplit(reader).username or "", {**RETRY_ONLY, "read": "^$"})
+            allow(vhost, user, {**RETRY_ONLY, "read": "^$"})  # now it could be published
             await asyncio.sleep(1)
     (letter,) = await asyncio.to_thread(drain, vhost.url, QUEUE, expect=1)
     assert letter.body == b"1"
