@@ -85,8 +85,12 @@ class Outbox:
             except (Unreachable, ConnectionLost) as error:
                 failures.append(error)
                 continue
-            channel = await connection.channel()
-            await channel.select_confirms()
+            try:
+                channel = await connection.channel()
+                await channel.select_confirms()
+            except BaseException:  # a framework that ends cancels its callbacks, also here
+                connection.abort(ConnectionLost("it was not needed any more"))
+                raise
             return _Line(connection, channel, address)
         raise failures[0] if len(failures) == 1 else Unreachable("; ".join(map(str, failures)))
 
