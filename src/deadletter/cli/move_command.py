@@ -10,6 +10,7 @@ from deadletter import config
 from deadletter.amqp.address import Address
 from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link, supervise
+from deadletter.broker.streams import refuse_streams
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.care import parked_lines
 from deadletter.cli.terminal.exits import Exit
@@ -57,6 +58,7 @@ async def _move(
 ) -> Exit:
     async def look(link: Link) -> int:
         depth = await _depth(link, wish.source)
+        await refuse_streams(await link.connection("consume"), wish.source)
         await _depth(link, wish.target)
         return depth
 

@@ -53,7 +53,8 @@ def run(
 
 
 def withheld_text(queue: str, held: Withheld) -> str:
-    return line(f"{queue} holds {count(held.messages)} that cannot be looked at: {held.why}")
+    number = "letters" if held.messages is None else count(held.messages)
+    return line(f"{queue} holds {number} that cannot be looked at: {held.why}")
 
 
 def _as_text(look: PeekResult, body_bytes: int) -> str:

@@ -158,7 +158,10 @@ class ServerChannel:
         _, no_ack, exclusive, _ = method.bits(4)
         if no_ack:
             raise not_played("consumers without acks")
-        priority = method.table().get("x-priority")
+        arguments = method.table()
+        if "x-stream-offset" in arguments:
+            raise precondition_failed(f"invalid arg 'x-stream-offset' for queue '{queue.name}'")
+        priority = arguments.get("x-priority")
         if tag in self._consumers:
             raise connection_closed(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
         self._broker.shapes.check_consumer(queue, exclusive=exclusive)
