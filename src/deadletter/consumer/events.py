@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from deadletter.core.deciding.states import Step
+from deadletter.core.deciding.letter_fate import Step
 from deadletter.core.letter.letter import Letter
 
 _log: Final = logging.getLogger("deadletter.consumer")

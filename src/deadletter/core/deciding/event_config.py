@@ -100,12 +100,6 @@ def fitting(table: Sequence[Policy], file: Policies) -> tuple[tuple[Policy, ...]
     return tuple(fit), _bounded(warnings)
 
 
-def combined(table: tuple[Policy, ...], file: Policies) -> Policies:
-    """The table's policies, as many as fit, before the file's."""
-    fit, _ = fitting(table, file)
-    return Policies(rules=(*fit, *file.rules), default=file.default)
-
-
 def in_force(rows: Iterable[Row], *, file: Policies, backoff: Backoff) -> InForce:
     """What these rows and the file's policies are together, and everything that was ignored."""
     table, ignored = policies_from(rows, backoff=backoff)

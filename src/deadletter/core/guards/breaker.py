@@ -75,31 +75,6 @@ class _Pioneer(NamedTuple):
 class Breaker:
     """One origin's or group's. Told what was released and what died again, it says how letters may flow."""
 
-    __slots__ = (
-        "_bucket_s",
-        "_climb",
-        "_cohorts",
-        "_enough",
-        "_free_since",
-        "_lately",
-        "_lives",
-        "_look_at",
-        "_patience_s",
-        "_pause_s",
-        "_phase",
-        "_pioneer",
-        "_pioneers",
-        "_probes",
-        "_ramp_deaths",
-        "_ramp_releases",
-        "_refuted",
-        "_since",
-        "_terms",
-        "_tried",
-        "_until",
-        "_why",
-    )
-
     def __init__(self, terms: BreakerTerms, since: float = float("-inf")) -> None:
         bucket_s = self._bucket_s = terms.window_ms / 1000 / BUCKETS
         self._terms = terms

@@ -52,23 +52,6 @@ class GateNotice:
 class Gate:
     """Told what happens at an origin, it says how letters may flow there."""
 
-    __slots__ = (
-        "_breaker",
-        "_budget",
-        "_climb",
-        "_climb_guard",
-        "_free_until",
-        "_guard",
-        "_health",
-        "_health_stale_at",
-        "_open_since",
-        "_refusals",
-        "_stopped",
-        "_told",
-        "key",
-        "origin",
-    )
-
     def __init__(self, key: str, origin: str, breaker: Breaker | None = None) -> None:
         self.key: str = key
         self.origin: str = origin

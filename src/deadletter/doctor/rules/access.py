@@ -187,6 +187,3 @@ def _widened(pattern: str, name: str | None) -> str:
 
 def _command(case: Case, user: str, patterns: Sequence[str]) -> str:
     return rabbitmq_commands.set_permissions(user, case.topology.vhost, patterns)
-
-
-RULES: Final = (retry_permissions,)

@@ -182,10 +182,3 @@ def _overruling(queue: Queue, who: str, wanted: dict[str, Value]) -> Evidence:
         why=f"{queue.name} was declared with {held}; {meant}, which {who} asks for, does not hold.",
         fix=cures.declare_anew(queue, wanted),
     )
-
-
-RULES: Final = (
-    policy_without_effect,
-    delay_without_ttl,
-    argument_over_policy,
-)

@@ -9,7 +9,6 @@ failed already it is the last copy. Lengths and times of the queues where dead l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
@@ -167,10 +166,3 @@ def _somewhere(case: Case, queue: Queue) -> str:
     if queue.dead_letter_exchange is None:
         return cures.own_dlq(case, queue)
     return f"give its dead letters a way first; until then: {cures.no_limit(case, queue)}"
-
-
-RULES: Final = (
-    limit_without_dlx,
-    expiring_queue,
-    delivery_limit_into_nothing,
-)

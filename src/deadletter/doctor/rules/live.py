@@ -139,10 +139,3 @@ def overdue_level(case: Case) -> Iterator[Evidence]:
             fix=f"look at the head: dlq peek {shlex.quote(queue.name)}; to let them go at once, move them to "
             "where they would expire to: dlq move",
         )
-
-
-RULES: Final = (
-    growing_dlq,
-    held_letters,
-    overdue_level,
-)

@@ -189,10 +189,3 @@ def key_named_like_exchange(case: Case) -> Iterator[Evidence]:
             f"and key. What is published there with another key may never reach {target}.",
             fix=f"if publishers use another key: {cures.bind(case, exchange.name, target, 'KEY')}",
         )
-
-
-RULES: Final = (
-    missing_dlx,
-    dead_letter_key_unbound,
-    key_named_like_exchange,
-)

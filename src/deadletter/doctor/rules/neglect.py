@@ -299,12 +299,3 @@ def no_prefetch(case: Case) -> Iterator[Evidence]:
             fix="set a prefetch in the application before it consumes: basic.qos with prefetch_count=100, "
             "global=false",
         )
-
-
-RULES: Final = (
-    dlq_limits,
-    unused_queue,
-    unwatched_dlq,
-    mixed_services,
-    no_prefetch,
-)

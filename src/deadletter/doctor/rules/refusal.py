@@ -17,7 +17,7 @@ from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Exchange, Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
-from deadletter.doctor.rules import alternates, cures
+from deadletter.doctor.rules import cures
 from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.path_words import dead_lettering, exchange_step, fates, key_step, queue_step
 from deadletter.doctor.rules.routes import (
@@ -208,10 +208,3 @@ def _mixed(case: Case, queue: Queue, reach: Reach, home: str) -> Evidence:
             f"for this one, if its delay is 30 s: {cures.set_policy(case, queue, message_ttl=30_000)}"
         ),
     )
-
-
-RULES: Final = (
-    at_least_once_into_refusing,
-    mixed_ttl,
-    alternates.alternate_exchange,
-)

@@ -8,7 +8,6 @@ in the wrong way they do not complain and do not do it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
@@ -91,9 +90,3 @@ def _as_quorum(queue: Queue) -> str:
         f"a queue keeps its type: declare {queue.name} anew with x-queue-type=quorum and "
         "x-overflow=reject-publish, or take dead-letter-strategy off it"
     )
-
-
-RULES: Final = (
-    at_most_once_from_quorum,
-    at_least_once_downgraded,
-)
