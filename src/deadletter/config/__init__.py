@@ -8,7 +8,7 @@ patterns that match nothing, policies that are never reached, contradictions.
 * `files.py` TOML and YAML with line numbers; `sources.py` lays file, environment and options over each other
 * `validate.py` the tree against the tables; `cross_checks.py` what tables cannot be beside each other
 * `settings.py` the values; `build.py` makes them; `effective.py` shows them
-* `values.py` times and counts as people write them; `urls.py` addresses; `secrets.py` what is never printed
+* `urls.py` addresses; `secrets.py` what is never printed
 
 Importing this package is cheap; pydantic comes with the first call of `load`.
 """

@@ -10,12 +10,11 @@ from pathlib import Path
 from deadletter import config
 from deadletter.broker.definitions_file import read_definitions
 from deadletter.broker.live_topology import read_topology
-from deadletter.cli.schedule import parse_backoff
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.output import data, result
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import parse_rate
+from deadletter.cli.terminal.units import parse_backoff, parse_rate
 from deadletter.cli.topologies import topology_words
 from deadletter.config.settings import Settings
 from deadletter.core import layouts

@@ -31,8 +31,7 @@ from deadletter.broker.queue_counts import counts_on
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Lost
 from deadletter.consumer.outcomes import Rules
-from deadletter.consumer.queues.extra_rungs import extra_rung
-from deadletter.consumer.queues.layout_routes import LayoutRoutes
+from deadletter.consumer.queues.layout_routes import LayoutRoutes, extra_rung
 from deadletter.core import layouts
 from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.service import level, serving

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from deadletter.core.deciding.policy import Match
 from deadletter.core.text.glob import glob
-from deadletter.core.topology.topic import topic_covers
+from deadletter.core.topology.routing_keys import topic_covers
 
 
 def glob_covers(wide: str, narrow: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Final
 from deadletter.core.deciding.backoff import MAX_RETRIES, Backoff
 from deadletter.core.deciding.policy import MAX_LEVELS_TOGETHER, MAX_POLICIES, Match, Policies, Policy, Then
 from deadletter.core.letter.header_values import shown
-from deadletter.core.topology.topic import words
+from deadletter.core.topology.routing_keys import words
 from deadletter.errors import UsageError
 
 TABLE: Final = "dlq_event_config"

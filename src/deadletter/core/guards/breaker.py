@@ -29,10 +29,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, NamedTuple, assert_never
 
-from deadletter.core.guards.climb import Climb
 from deadletter.core.guards.cohorts import Cohorts, Share
 from deadletter.core.guards.flow import FREE, Flow, Hold, Probe, Ramp
-from deadletter.core.guards.phase import Phase
+from deadletter.core.guards.phase import Climb, Phase
 from deadletter.core.text.durations import duration_text, rough_duration_text
 
 GUARD: Final = "breaker"

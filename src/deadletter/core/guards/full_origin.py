@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from deadletter.core.guards.climb import FIRST_PER_S, Climb
 from deadletter.core.guards.flow import FREE, Flow, Hold, Probe, Ramp
-from deadletter.core.guards.phase import Phase
+from deadletter.core.guards.phase import FIRST_PER_S, Climb, Phase
 
 GUARD: Final = "full"
 PAUSE_S: Final = 1.0

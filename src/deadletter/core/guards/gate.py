@@ -16,10 +16,9 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from deadletter.core.guards.breaker import Breaker
-from deadletter.core.guards.climb import Climb
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp, strictest
 from deadletter.core.guards.full_origin import FullOrigin
-from deadletter.core.guards.phase import Phase
+from deadletter.core.guards.phase import Climb, Phase
 
 FREE_FOR_S: Final = 0.01
 """How long the answer Free is kept."""

@@ -1,8 +1,14 @@
-"""The phases of a guard that closes and opens again by itself."""
+"""The phases of a guard that closes and opens again by itself.
+
+It opens by going faster and faster (`Climb`): one letter a second, then twice as many every second, until
+it is so fast that a limit makes no difference. The climb goes by time and not by letters: where few letters
+wait, the gate opens all the same.
+"""
 
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
 
 
 class Phase(Enum):
@@ -21,3 +27,34 @@ class Phase(Enum):
     @property
     def probing(self) -> bool:
         return self in (Phase.PROBE_DUE, Phase.PROBING)
+
+
+STEP_S: Final = 1.0
+FIRST_PER_S: Final = 1.0
+FREE_PER_S: Final = 500.0
+"""A climb that would be faster than this is at its end."""
+_MOST_STEPS: Final = 64
+"""Far more than any climb has; so long a pause between two questions is one long step."""
+
+
+class Climb:
+    """A rate that grows. `linger` keeps it as it is for a while; None is the end of it."""
+
+    __slots__ = ("_rate_per_s", "_step_at")
+
+    def __init__(self, now: float, *, first_per_s: float = FIRST_PER_S) -> None:
+        self._rate_per_s = max(FIRST_PER_S, min(first_per_s, FREE_PER_S / 2))
+        self._step_at = now + STEP_S
+
+    def linger(self, now: float) -> None:
+        """Not faster yet. Two steps: at one letter a second, one step ends just when the next letter dies."""
+        self._step_at = now + 2 * STEP_S
+
+    def rate_per_s(self, now: float) -> float | None:
+        """How fast now; None when there is no need for a limit any more."""
+        steps = 0
+        while now >= self._step_at and self._rate_per_s < FREE_PER_S and steps < _MOST_STEPS:
+            self._rate_per_s *= 2
+            self._step_at += STEP_S
+            steps += 1
+        return self._rate_per_s if self._rate_per_s < FREE_PER_S else None

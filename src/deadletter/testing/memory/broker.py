@@ -24,11 +24,13 @@ from deadletter.broker.session import Link
 from deadletter.core.letter import field_table, message
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
+from deadletter.core.topology.definitions_export import declared_arguments
+from deadletter.core.topology.drift import planned_exchanges
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.rabbitmq_versions import OLDEST, Traits, traits_of, version_of
-from deadletter.core.topology.vhost import Topology
+from deadletter.core.topology.vhost import Queue, Topology, topology
 from deadletter.errors import QueueMissing, Unreachable, UsageError
-from deadletter.testing.memory import laying
 from deadletter.testing.memory.clock import Clock, LoopClock, settle
 from deadletter.testing.memory.connections.peer import Peer
 from deadletter.testing.memory.contents.carriage import Carriage
@@ -180,14 +182,31 @@ class MemoryBroker:
     # -- layouts -----------------------------------------------------------------------------------------
     def topology(self) -> Topology:
         """The queues that are there, as a layout asks for them; nobody's policies but ours are played."""
-        return laying.topology_of(self.traits.version, self.address.vhost, self._shapes.queues.values())
+        queues = [
+            Queue(
+                name=queue.name,
+                type=queue.kind,
+                arguments={k: v for k, v in queue.arguments.items() if k != X_QUEUE_TYPE},
+            )
+            for queue in self._shapes.queues.values()
+        ]
+        return topology(vhost=self.address.vhost, version=self.traits.version, queues=queues)
 
     async def lay(self, link: Link, plan: Topology) -> None:
         """Declare everything of a plan, as `broker.declare` does with a management API; what is there stays
         as it is."""
         for policy in plan.policies:
             self._shapes.set_policy(policy)
-        await laying.lay(await link.connection("declare"), plan, there=self.queues)
+        async with await link.channel("declare") as channel:
+            for exchange in planned_exchanges(plan):
+                await channel.declare_exchange(exchange.name, exchange.type, durable=exchange.durable)
+            for queue in plan.queues.values():
+                if queue.name not in self.queues:
+                    arguments = declared_arguments(queue)
+                    await channel.declare_queue(queue.name, durable=queue.durable, arguments=arguments)
+            for binding in plan.bindings:
+                if binding.source:
+                    await channel.bind_queue(binding.destination, binding.source, binding.routing_key)
 
     # -- looking -----------------------------------------------------------------------------------------
     @property

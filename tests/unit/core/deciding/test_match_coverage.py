@@ -13,7 +13,7 @@ from deadletter.core.deciding.coverage import covers, glob_covers
 from deadletter.core.deciding.letter_view import view_letter
 from deadletter.core.deciding.policy import HeaderMatch, JqCondition, Match
 from deadletter.core.text.glob import glob
-from deadletter.core.topology.topic import topic_covers, topic_matches
+from deadletter.core.topology.routing_keys import topic_covers, topic_matches
 
 _globs = st.text("ab*", max_size=5)
 _topics = st.lists(st.sampled_from(["a", "b", "*", "#", ""]), max_size=4).map(".".join)

@@ -1,6 +1,6 @@
 """The breaker: it trips when everything dies again, and only then; it comes back carefully.
 
-About `core.guards.breaker`, `core.guards.phase`, `core.guards.flow`, `core.guards.climb`.
+About `core.guards.breaker`, `core.guards.phase`, `core.guards.flow`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Health, refusals, growth, and all of it in one gate.
 
 About `core.guards.gate`, `core.guards.health`, `core.guards.full_origin`, `core.guards.copies_alarm`,
-`core.guards.flow`, `core.guards.climb`.
+`core.guards.flow`, `core.guards.phase`.
 """
 
 from __future__ import annotations

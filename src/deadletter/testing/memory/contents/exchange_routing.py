@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.topology.topic import topic_matches
+from deadletter.core.topology.routing_keys import topic_matches
 
 TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
 X_MATCH: Final = "x-match"
