@@ -9,50 +9,26 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from deadletter.core.guards.flow import FREE, Flow, Hold, Probe, Ramp
-from deadletter.core.guards.phase import FIRST_PER_S, Climb, Phase
+from deadletter.core.guards.phase import FIRST_PER_S, Climb, Phase, PhasedGuard
 
 GUARD: Final = "full"
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 ANSWER_S: Final = 30.0
 """A probe that was neither accepted nor refused by then is lost with its connection; another one is due."""
-_WHY: Final = "the origin refuses letters; it is full"
 
 
-class FullOrigin:
-    """Told every refusal, and every acceptance, it says how letters may flow."""
+class FullOrigin(PhasedGuard):
+    """It is told every refusal, and every acceptance."""
 
-    __slots__ = ("_climb", "_first_per_s", "_pause_s", "_phase", "_until")
+    guard = GUARD
+    waiting = "waiting whether the origin takes a letter"
+    opening = "the origin takes letters again"
 
     def __init__(self) -> None:
-        self._phase = Phase.FREE
+        super().__init__("the origin refuses letters; it is full")
         self._pause_s = PAUSE_S
-        self._until = 0.0
-        self._climb = Climb(0.0)
         self._first_per_s = FIRST_PER_S
-
-    @property
-    def phase(self) -> Phase:
-        return self._phase
-
-    def flow(self, now: float) -> Flow:
-        if self._phase is Phase.FREE:
-            return FREE
-        rate_per_s = self._advance(now)
-        match self.phase:
-            case Phase.FREE:
-                return FREE
-            case Phase.HELD:
-                return Hold(until=self._until, guard=GUARD, why=_WHY)
-            case Phase.PROBE_DUE:
-                return Probe(guard=GUARD, why=_WHY)
-            case Phase.PROBING:
-                return Hold(until=self._until, guard=GUARD, why="waiting whether the origin takes a letter")
-            case Phase.RAMPING:
-                return Ramp(rate_per_s=rate_per_s, guard=GUARD, why="the origin takes letters again")
-            case _:
-                assert_never(self.phase)
 
     def refused(self, now: float) -> None:
         """The origin did not take a letter. Many that were on their way together are one refusal."""

@@ -7,8 +7,11 @@ wait, the gate opens all the same.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum, auto
-from typing import Final
+from typing import ClassVar, Final, assert_never
+
+from deadletter.core.guards.flow import FREE, Flow, Hold, Probe, Ramp
 
 
 class Phase(Enum):
@@ -58,3 +61,51 @@ class Climb:
             self._step_at += STEP_S
             steps += 1
         return self._rate_per_s if self._rate_per_s < FREE_PER_S else None
+
+
+class PhasedGuard(ABC):
+    """Told what becomes of letters, it says how they may flow."""
+
+    guard: ClassVar[str]
+    waiting: ClassVar[str]
+    """Why nothing goes while it is not known what became of the probe."""
+    opening: ClassVar[str]
+    """Why letters go again."""
+
+    def __init__(self, why: str = "") -> None:
+        self._phase = Phase.FREE
+        self._until = 0.0
+        self._why = why
+        self._climb = Climb(0.0)
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def why(self) -> str:
+        """Why it last closed."""
+        return self._why
+
+    def flow(self, now: float) -> Flow:
+        """How letters may go now."""
+        if self._phase is Phase.FREE:
+            return FREE
+        rate_per_s = self._advance(now)
+        match self.phase:
+            case Phase.FREE:
+                return FREE
+            case Phase.HELD:
+                return Hold(until=self._until, guard=self.guard, why=self._why)
+            case Phase.PROBE_DUE:
+                return Probe(guard=self.guard, why=self._why)
+            case Phase.PROBING:
+                return Hold(until=self._until, guard=self.guard, why=self.waiting)
+            case Phase.RAMPING:
+                return Ramp(rate_per_s=rate_per_s, guard=self.guard, why=self.opening)
+            case _:
+                assert_never(self.phase)
+
+    @abstractmethod
+    def _advance(self, now: float) -> float:
+        """What the time alone changes; on a ramp, how fast it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from deadletter.core.guards.budget import Budget
 from deadletter.core.guards.flow import Flow, Free, Hold, Probe, Ramp
@@ -32,6 +32,20 @@ class GuardedOrigin:
         if self.pace is None or self.pace[0] != rate_per_s:
             self.pace = (rate_per_s, Pace(rate_per_s, now))
         return self.pace[1].may_go(now)
+
+
+class DiedAgain(NamedTuple):
+    """A letter that had gone back and is dead again, as the guards hear of it."""
+
+    dlq: str
+    """Where it was found."""
+    origin: str
+    group: str
+    letter_id: str
+    attempt: int
+    """As which it had gone back."""
+    released_s: float | None
+    """So many seconds ago; None: it was not seen to die, it is found long after, or nobody noted it."""
 
 
 def room(state: OriginState, max_depth: int | None, sent: int) -> int | None:

@@ -36,12 +36,13 @@ from deadletter.move.verdict import Drop, Later, Leave, Send, Verdict
 from deadletter.retrying.homewards import HomeBound, ReturnWays, due_stamp, later, released_stamp
 from deadletter.retrying.parking import park, park_wrapped
 from deadletter.retrying.parking import stamped as parked_stamp
+from deadletter.service.guarding.gates import Gates
+from deadletter.service.guarding.origins import DiedAgain
 from deadletter.service.intake import addressing, copying, letter_keys
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.copying import FANOUT_RULE
 from deadletter.service.intake.decided_kinds import DecidedKind
 from deadletter.service.intake.letter_keys import LetterReader
-from deadletter.service.protocols import DiedAgain, Keeper
 from deadletter.service.telling.service_events import Decided, FindingNamed, ServiceEvent
 
 KNOWN_MAX: Final = 4_096
@@ -74,7 +75,7 @@ class Sorter(HomeBound):
         self,
         intake: WatchedQueue,
         *,
-        keeper: Keeper,
+        keeper: Gates,
         ways: ReturnWays,
         asker: Asker,
         emit: Callable[[ServiceEvent], None],

@@ -1,6 +1,6 @@
 """All gates and budgets of an instance: who may go, what keeps the others, and how they get through later.
 
-About `service.guarding.gates`, `service.guarding.origins`, `service.protocols`,
+About `service.guarding.gates`, `service.guarding.origins`,
 `service.telling.instance_news`.
 """
 
@@ -19,7 +19,7 @@ from deadletter.core.guards.health import OriginState
 from deadletter.service.guarding import gates as module
 from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.guarding.gates import BUDGET, FORGET_S, Gates
-from deadletter.service.protocols import DiedAgain
+from deadletter.service.guarding.origins import DiedAgain
 from deadletter.service.telling.instance_news import NewsItem, What
 from deadletter.service.telling.service_events import BudgetSeen, GateChanged, GrowthFound, ServiceEvent
 
