@@ -27,7 +27,7 @@ from deadletter.core.topology.rabbitmq_versions import FOUR, FOUR_THREE, Version
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules.case import Case, rule
-from deadletter.doctor.rules.path_words import queue_step
+from deadletter.doctor.rules.path_words import in_queue, queue_step
 from deadletter.doctor.rules.routes import setting_step
 
 
@@ -125,15 +125,12 @@ def _ignored_arguments(case: Case, queue: Queue) -> Evidence:
     known = case.traits.is_known
     limit = queue.delivery_limit(case.version)
     end = "for ever" if limit is None else f"until the delivery limit of {limit} throws it out"
-    return Evidence(
-        severity=Severity.ERROR if known else Severity.WARNING,
-        subject=queue.name,
-        path=(
-            queue_step(queue.name),
-            "rejected with requeue",
-            f"{_delay_arguments(queue)} ignored",
-            f"{queue_step(queue.name)} at once",
-        ),
+    return in_queue(
+        queue,
+        Severity.ERROR if known else Severity.WARNING,
+        "rejected with requeue",
+        f"{_delay_arguments(queue)} ignored",
+        f"{queue_step(queue.name)} at once",
         why=(
             f"{queue.name} asks for delayed retries, which RabbitMQ knows from 4.3 on. "
             f"{f'RabbitMQ {case.version}' if known else 'An older one'} accepts the arguments and ignores "
@@ -145,11 +142,12 @@ def _ignored_arguments(case: Case, queue: Queue) -> Evidence:
 
 
 def _wrong_type(queue: Queue) -> Evidence:
-    return Evidence(
-        severity=Severity.ERROR,
+    return in_queue(
+        queue,
+        Severity.ERROR,
+        f"{queue.type} queue",
+        f"{_delay_arguments(queue)} refused",
         harm=Harm.STUCK,
-        subject=queue.name,
-        path=(queue_step(queue.name), f"{queue.type} queue", f"{_delay_arguments(queue)} refused"),
         why=f"Only quorum queues have delayed retries: declaring {queue.name} is refused (406).",
         fix=f"declare {queue.name} with x-queue-type=quorum, or without these arguments",
     )
@@ -235,25 +233,24 @@ def _outdated_argument(case: Case, queue: Queue, argument: str, change: VersionC
         if change.outcome is VersionEffect.IGNORED
         else f"; {argument} is frozen in {queue.name}: empty it, delete it, and declare it again"
     )
-    return Evidence(
-        severity=change.severity(case.version),
-        subject=queue.name,
-        path=(
-            queue_step(queue.name),
-            setting_step(argument, queue.arguments[argument]),
-            change.outcome.value,
-        ),
+    return in_queue(
+        queue,
+        change.severity(case.version),
+        setting_step(argument, queue.arguments[argument]),
+        change.outcome.value,
         why=f"{queue.name} is declared with {argument}; {change.when(case.version)} {change.effect}.",
         fix=f"{change.instead}{frozen}",
     )
 
 
 def _transient(queue: Queue) -> Evidence:
-    return Evidence(
-        severity=Severity.NOTE,
+    return in_queue(
+        queue,
+        Severity.NOTE,
+        "not durable, not exclusive",
+        "node restarts",
+        "gone",
         harm=Harm.LOST,
-        subject=queue.name,
-        path=(queue_step(queue.name), "not durable, not exclusive", "node restarts", "gone"),
         why=(
             f"{queue.name} is transient: it and its letters are gone after a restart of its node. RabbitMQ 4 "
             "calls such queues deprecated; up to 4.3 it still takes them unless told otherwise "
