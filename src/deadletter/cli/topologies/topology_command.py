@@ -20,10 +20,10 @@ from deadletter.config.settings import Settings
 from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Fixed, Schedule, compile_schedule
 from deadletter.core.deciding.policy import Policy
+from deadletter.core.layouts.request import Plan
 from deadletter.core.text.safe_text import exact_json, line
 from deadletter.core.topology.definitions_export import definitions as definitions_of
 from deadletter.core.topology.drift import compare
-from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.vhost import Queue, Topology, topology
 from deadletter.doctor.finding import Finding
 from deadletter.doctor.rules.case import Case
