@@ -1,7 +1,7 @@
 """What stands open to others: the port of the service, held by those who never finish a request; the store's
 file, read by those who share the machine.
 
-About `desk.server`, `desk.patience`, `store.opening`.
+About `desk.server`, `store.opening`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Final
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
+from deadletter.cli.terminal.output import Exit
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.letter import names
 from deadletter.desk import server

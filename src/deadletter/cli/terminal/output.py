@@ -1,15 +1,43 @@
-"""Where results go. Apart from the screen, whose library takes longer to load than many results to make.
+"""Where results go, and how a command ends.
 
-Here, and in the screen, is the last place before a terminal: whatever a text still holds of a letter's or a
-broker's own cannot act on it (`core.text.safe_text`).
+Apart from the screen, whose library takes longer to load than many results to make. Here, and in the screen,
+is the last place before a terminal: whatever a text still holds of a letter's or a broker's own cannot act on
+it (`core.text.safe_text`).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 
 from deadletter.core.text import safe_text
+from deadletter.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DeadletterError,
+    ManagementRefused,
+    StoreError,
+    UsageError,
+)
+
+
+class Exit(IntEnum):
+    """How a command ends."""
+
+    DONE = 0
+    LEFT = 1
+    """Something was left or refused."""
+    USAGE = 2
+    UNREACHABLE = 3
+
+
+def exit_for(error: DeadletterError) -> Exit:
+    """The exit code an error ends a command with."""
+    if isinstance(error, UsageError):
+        return Exit.USAGE
+    away = isinstance(error, CannotConnect | ConnectionLost | ManagementRefused | StoreError)
+    return Exit.UNREACHABLE if away else Exit.LEFT
 
 
 def result(text: str) -> None:

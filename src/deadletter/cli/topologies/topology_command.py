@@ -11,8 +11,7 @@ from deadletter import config
 from deadletter.broker.definitions_file import read_definitions
 from deadletter.broker.live_topology import read_topology
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import parse_backoff, parse_rate
 from deadletter.cli.topologies import topology_words
