@@ -28,12 +28,11 @@ from deadletter.core.layouts import ladder, looping
 from deadletter.core.layouts.naming import ASKED, around, asked_name, dlq_name, level_name
 from deadletter.core.layouts.pieces import delay_queue
 from deadletter.core.letter import header_values, names
-from deadletter.core.letter.carried import carried
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg, delivery_count
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import HEADERS, flags_of
-from deadletter.core.letter.parking import Cause
+from deadletter.core.letter.parking import Cause, carried
 from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.core.topology.vhost import Queue
 from deadletter.move.verdict import Send, Wrap

@@ -1,7 +1,7 @@
 """The ways out of a handler, in each layout; what a message carries of earlier tries; whom to suspect.
 
 About `consumer.queues.layout_routes`, `consumer.queues.suspicion`, `consumer.statistics`,
-`core.letter.carried`, `core.topology.layout_names`.
+`core.letter.parking`, `core.topology.layout_names`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Intake: what a decision becomes, that remembering it changes nothing, and what is never dropped.
 
 About `service.intake.sorting`, `service.intake.addressing`, `service.intake.copying`,
-`service.intake.decided_kinds`, `service.intake.letter_keys`, `service.intake.condition_batches`,
-`core.letter.carried`, `core.deciding.letter_fate`.
+`service.intake.letter_keys`, `service.intake.condition_batches`, `core.letter.parking`,
+`core.deciding.letter_fate`.
 """
 
 from __future__ import annotations
