@@ -24,7 +24,7 @@ from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
 from deadletter.core.guards.gate import Gate, GateNotice, GateState
 from deadletter.core.guards.health import OriginState, health
 from deadletter.service.guarding.allowance import Allowance, allowance, kept_by, within
-from deadletter.service.guarding.origins import DiedAgain, GuardedOrigin, gate_state, room
+from deadletter.service.guarding.origins import DiedAgain, GuardedOrigin, room
 from deadletter.service.telling.instance_news import NewsItem, What
 from deadletter.service.telling.service_events import BudgetSeen, GateChanged, GrowthFound, ServiceEvent
 
@@ -253,16 +253,6 @@ class Gates:
             for key, one in self._gates.items()
             if one.gate.origin == key and (now - one.seen_at < BUSY_S or one.gate.flow(now) is not FREE)
         ]
-
-    def states(self) -> list[tuple[str, str, GateState, str]]:
-        """Key, origin, state and reason of every gate that is not open."""
-        now = self._clock()
-        told: list[tuple[str, str, GateState, str]] = []
-        for key, one in self._gates.items():
-            state, why = gate_state(one.gate.flow(now))
-            if state is not GateState.OPEN:
-                told.append((key, one.gate.origin, state, why))
-        return told
 
     def budgets(self) -> list[BudgetSeen]:
         now = self._clock()

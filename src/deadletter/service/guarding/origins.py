@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from deadletter.core.guards.budget import Budget
-from deadletter.core.guards.flow import Flow, Free, Hold, Probe, Ramp
-from deadletter.core.guards.gate import Gate, GateState
+from deadletter.core.guards.gate import Gate
 from deadletter.core.guards.health import OriginState
 from deadletter.move.pace import Pace
 
@@ -53,17 +52,3 @@ def room(state: OriginState, max_depth: int | None, sent: int) -> int | None:
     limits = [max_depth, state.max_length if state.drops_head else None]
     known = [limit for limit in limits if limit is not None and state.exists]
     return min(known) - state.ready - sent if known else None
-
-
-def gate_state(flow: Flow) -> tuple[GateState, str]:
-    match flow:
-        case Free():
-            return GateState.OPEN, ""
-        case Hold(why=why):
-            return GateState.CLOSED, why
-        case Probe(why=why):
-            return GateState.PROBING, why
-        case Ramp(why=why):
-            return GateState.RAMPING, why
-        case _:
-            assert_never(flow)
