@@ -11,8 +11,7 @@ from deadletter.amqp.address import Address
 from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link, supervise
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.care import parked_lines
-from deadletter.cli.terminal.output import Exit, data, result
+from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count, parse_rate, parse_span
 from deadletter.core.text.durations import elapsed_text

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.care import parked_lines
-from deadletter.cli.terminal.output import Exit, data, result
+from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.units import count
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.deciding.failure import Failure

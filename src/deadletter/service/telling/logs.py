@@ -57,15 +57,6 @@ class Logs:
     lines: Lines
     _root: _Bridge
 
-    @property
-    def wants_decisions(self) -> bool:
-        """Whether each decision is to be emitted."""
-        return self.listener.wants_decisions
-
-    @property
-    def dropped(self) -> int:
-        return self.lines.dropped
-
     def broken(self, listener: events.ServiceListener, error: Exception) -> None:
         """A line about a listener that raised; for `Hub(on_broken=…)`."""
         self.listener.log.error(

@@ -378,7 +378,7 @@ logs = configure(format="json", level="info", stream=sys.stderr, instance="i", b
 for number in range(20000):
     logs.listener(QueueGone(queue="x" * 200))
 logs.lines.close(within_s=0.2)
-print(logs.dropped > 0)
+print(logs.lines.dropped > 0)
 """
     reading, writing = os.pipe()
     try:
