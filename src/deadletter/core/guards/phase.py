@@ -82,11 +82,6 @@ class PhasedGuard(ABC):
     def phase(self) -> Phase:
         return self._phase
 
-    @property
-    def why(self) -> str:
-        """Why it last closed."""
-        return self._why
-
     def flow(self, now: float) -> Flow:
         """How letters may go now."""
         if self._phase is Phase.FREE:

@@ -113,7 +113,9 @@ def test_after_a_good_minute_an_outage_is_seen_in_a_quarter_of_one() -> None:
             breaker.died_again(second + 0.9, f"{second}-{number}")
         second += 1
     assert second >= 70, "and not on the first bad second"
-    assert breaker.why.endswith("within 15 s")
+    held = breaker.flow(float(second))
+    assert isinstance(held, Hold)
+    assert held.why.endswith("within 15 s")
 
 
 def test_a_busy_time_long_ago_does_not_hide_an_outage() -> None:
