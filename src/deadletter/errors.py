@@ -1,5 +1,43 @@
 """Every error Deadletter raises, on one page.
 
+::
+
+    DeadletterError
+    ├── UsageError                 what was asked for makes no sense; nothing was touched
+    │   └── ConfigError            settings that make no sense: `problems`, all of them at once
+    ├── JqUnavailable              the process that runs jq programs cannot be started
+    ├── MessageError               a message whose bytes are not what AMQP says they should be
+    ├── NoPrivateBroker            a private RabbitMQ could not be started
+    ├── QueueMissing               a queue somebody named is not there
+    ├── ManagementRefused          the management API did not tell what we had to know
+    ├── ServiceRefused             the service must not run like this; nothing was taken
+    ├── MoveFailed                 the safe move could not go on; what it held is back in its source
+    ├── StoreError                 anything between us and the store
+    │   ├── StoreUnreachable       it does not answer, or somebody keeps it locked (worth another try)
+    │   └── StoreRefused           it answers, and says no: login, rights, a table of another shape
+    │       └── TableMissing       a table we need is not there
+    └── WireError                  anything between us and the broker
+        ├── FrameError             bytes that are not AMQP, or larger than we allow
+        ├── CannotConnect          no conversation came about
+        │   ├── Unreachable        nobody answers at that address (worth another try)
+        │   ├── NotAmqp            somebody answers, but not an AMQP broker; also TLS against no TLS
+        │   ├── CertificateRefused the broker's certificate did not verify
+        │   ├── LoginRefused       user or password are wrong
+        │   └── VhostRefused       the vhost is missing, or closed to this user
+        ├── ConnectionLost         the conversation ended (worth another try)
+        │   ├── HeartbeatMissed    the broker fell silent
+        │   └── ClosedByBroker     the broker said why: `code` and `text`
+        │       ├── ConnectionForced     320, it is shutting down or an operator closed us
+        │       └── FrameRefused         501, it did not like a frame of ours
+        ├── ChannelClosed          the broker closed one channel: `code` and `text`
+        │   ├── ContentTooLarge    311
+        │   ├── AccessRefused      403
+        │   ├── NotFound           404
+        │   ├── ResourceLocked     405
+        │   └── PreconditionFailed 406
+        ├── ConsumerCancelled      the broker ended a consumer; its unacked letters are no longer ours
+        └── ChannelsExhausted      this connection has no channel number left
+
 Errors carry data as attributes and a whole sentence as text: what was expected, what came, what to do.
 A library's own exception is translated where it is caught and never crosses a room.
 """
