@@ -12,9 +12,7 @@ from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link, supervise
 from deadletter.broker.streams import refuse_streams
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.care import parked_lines
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count, parse_rate, parse_span
 from deadletter.core.text.durations import elapsed_text

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.care import parked_lines
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.units import count
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.deciding.failure import Failure

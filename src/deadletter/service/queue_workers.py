@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
@@ -44,8 +44,6 @@ from deadletter.service.sweeps import Halted, Sweeper
 from deadletter.service.task_set import TaskSet
 from deadletter.service.telling.fate_counter import FateCounter
 from deadletter.service.telling.service_events import FindingGone, FindingNamed, ServiceEvent, Trouble
-
-LATE_S: Final = 6.0
 
 
 class QueueWorkers:

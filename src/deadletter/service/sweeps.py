@@ -22,8 +22,7 @@ from deadletter.broker.lease import Lease
 from deadletter.broker.session import Link
 from deadletter.config.settings import Mode, Watch
 from deadletter.core.deciding.backoff import compile_schedule
-from deadletter.core.deciding.letter_fate import LetterFate
-from deadletter.core.deciding.states import Step
+from deadletter.core.deciding.letter_fate import LetterFate, Step
 from deadletter.core.guards.flow import Flow
 from deadletter.errors import ConnectionLost, DeadletterError, ServiceRefused
 from deadletter.move.asked_limits import LimitSource, by_default

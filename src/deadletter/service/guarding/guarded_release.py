@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from deadletter.core.deciding.letter_fate import LetterFate
-from deadletter.core.deciding.states import Step
+from deadletter.core.deciding.letter_fate import LetterFate, Step
 from deadletter.core.letter import header_values
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause
@@ -24,26 +23,8 @@ from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.move.verdict import Later, Leave, Send, Verdict, Wrap
 from deadletter.retrying.homewards import ReturnWays, later, stamped
 from deadletter.retrying.release import Bound, Release
+from deadletter.service.guarding.gates import Gates
 from deadletter.service.intake import addressing
-
-
-class Gatekeeper(Protocol):
-    """The guards, as a release needs them."""
-
-    def passes(
-        self, origin: str, group: str, policy: str, letter_id: str = "", attempt: int = 0
-    ) -> str | None:
-        """None: it may go at once, as this attempt. Else the key of what keeps it."""
-
-    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
-        """The same for a letter that was held before."""
-
-    def reason(self, gate: str) -> tuple[str, str]:
-        """What keeps letters at this gate: the guard, and why."""
-
-    def refused(self, origin: str) -> None: ...
-
-    def accepted(self, origin: str) -> None: ...
 
 
 class Holds(ReturnWays, Protocol):
@@ -74,7 +55,7 @@ class GuardedRelease(Release):
         source: str,
         layout: ServedLayout,
         *,
-        keeper: Gatekeeper,
+        keeper: Gates,
         ways: Holds,
         waiting: bool = False,
         proof: Proof | None = None,

@@ -21,8 +21,7 @@ from typing import Any, Final, Literal, TextIO, TypeAlias, assert_never
 
 import structlog
 
-from deadletter.core.deciding.letter_fate import LetterFate
-from deadletter.core.deciding.states import Step
+from deadletter.core.deciding.letter_fate import LetterFate, Step
 from deadletter.core.guards.gate import GateState
 from deadletter.service.telling import service_events as events
 from deadletter.service.telling.log_lines import (
@@ -57,15 +56,6 @@ class Logs:
     listener: LogListener
     lines: Lines
     _root: _Bridge
-
-    @property
-    def wants_decisions(self) -> bool:
-        """Whether each decision is to be emitted."""
-        return self.listener.wants_decisions
-
-    @property
-    def dropped(self) -> int:
-        return self.lines.dropped
 
     def broken(self, listener: events.ServiceListener, error: Exception) -> None:
         """A line about a listener that raised; for `Hub(on_broken=…)`."""

@@ -33,7 +33,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from deadletter import __version__
-from deadletter.core.deciding.states import Step
+from deadletter.core.deciding.letter_fate import Step
 from deadletter.core.guards.gate import GateState
 from deadletter.core.layouts.naming import HELD
 from deadletter.service.telling import service_events as events
@@ -249,10 +249,6 @@ class Metrics:
         histograms = {m: (tuple(h.counts), h.sum) for m, h in self._histograms.items()}
         return Snapshot(series=series, histograms=histograms)
 
-    def render(self, accept: str = "") -> bytes:
-        """The numbers as text, in the format that an Accept header asks for."""
-        return self.snapshot().render(accept)[0]
-
 
 class _Series:
     """One metric's values by their labels, bounded."""
@@ -335,16 +331,12 @@ class Snapshot(Collector):
     def collect(self) -> Iterator[Metric]:
         for metric in METRICS:
             match metric.type:
-                case "counter":
-                    counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+                case "counter" | "gauge":
+                    kind = CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily
+                    family = kind(metric.name, metric.help, labels=metric.labels)
                     for labels, value in _cleaned(self.series[metric]).items():
-                        counter.add_metric(labels, value)
-                    yield counter
-                case "gauge":
-                    gauge = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-                    for labels, value in _cleaned(self.series[metric]).items():
-                        gauge.add_metric(labels, value)
-                    yield gauge
+                        family.add_metric(labels, value)
+                    yield family
                 case "histogram":
                     counts, total = self.histograms[metric]
                     histogram = HistogramMetricFamily(metric.name, metric.help, labels=())

@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.deciding.letter_fate import LetterFate
-from deadletter.core.deciding.states import Step
+from deadletter.core.deciding.letter_fate import LetterFate, Step
 from deadletter.core.guards.gate import GateState
 from deadletter.service.telling import logs as module
 from deadletter.service.telling.log_lines import Lines, safe
@@ -379,7 +378,7 @@ logs = configure(format="json", level="info", stream=sys.stderr, instance="i", b
 for number in range(20000):
     logs.listener(QueueGone(queue="x" * 200))
 logs.lines.close(within_s=0.2)
-print(logs.dropped > 0)
+print(logs.lines.dropped > 0)
 """
     reading, writing = os.pipe()
     try:
