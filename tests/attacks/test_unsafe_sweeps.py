@@ -19,28 +19,18 @@ from tests.postbox import declare, depth, fill
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.broker.session import Link
-from deadletter.config.settings import Mode, Watch
-from deadletter.core.guards.flow import FREE, Flow
+from deadletter.config.settings import GuardSettings, Mode, Watch
+from deadletter.core.deciding.policy import Policies
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import ServiceRefused
 from deadletter.move.courier import Judging
 from deadletter.move.verdict import Drop, Leave, Verdict
-from deadletter.service.guarding.allowance import Allowance
+from deadletter.service.guarding.gates import Gates
 from deadletter.service.sweeps import Halted, Sweeper
 from deadletter.service.telling.service_events import ServiceEvent, SweepEnded, Trouble
 
 DLQ = "orders.dlq"
 UNSAFE = "a policy expires what is parked"
-
-
-class Open:
-    """Gates that keep nothing."""
-
-    def allowance(self, _key: str) -> Allowance:
-        return Allowance(count=None)
-
-    def flow(self, _key: str) -> Flow:
-        return FREE
 
 
 class Service:
@@ -53,7 +43,7 @@ class Service:
             DLQ,
             watch,
             lambda: Judging(decide=self._decide),
-            gates=Open(),
+            gates=Gates(GuardSettings(), Policies(), lambda _event: None),
             prefetch=10,
             emit=self.events.append,
         )

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, assert_never
 
 from deadletter.broker.return_exchanges import Home
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.letter import parking
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.move_kind import Deaths, Leg

@@ -14,7 +14,8 @@ from struct import Struct
 from typing import Final
 
 from deadletter.broker.return_exchanges import Home
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.letter import field_table, header_values, message, names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter

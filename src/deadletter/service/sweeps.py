@@ -15,19 +15,20 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from deadletter.broker.lease import Lease
 from deadletter.broker.session import Link
 from deadletter.config.settings import Mode, Watch
 from deadletter.core.deciding.backoff import compile_schedule
-from deadletter.core.deciding.letter_fate import LetterFate, Step
-from deadletter.core.guards.flow import Flow
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.errors import ConnectionLost, DeadletterError, ServiceRefused
 from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.courier import Bounds, Courier, Judging, MoveTally, Terms
-from deadletter.service.guarding.allowance import Allowance
+from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.kept import Kept, Shut, Soon, Take, in_words, next_step
 from deadletter.service.telling.service_events import (
     KeptBy,
@@ -48,14 +49,6 @@ PAUSES: Final = 1_000
 """So many different pauses a back-off may have; the last is used from there on."""
 GATE: Final = "gate"
 """Who asked for a sweep that goes on: the gate that had held it."""
-
-
-class SweepGuards(Protocol):
-    """The guards, as a sweep needs them."""
-
-    def allowance(self, key: str) -> Allowance: ...
-
-    def flow(self, key: str) -> Flow: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +93,7 @@ class Sweeper:
         watch: Watch,
         judging: Callable[[], Judging],
         *,
-        gates: SweepGuards,
+        gates: Gates,
         prefetch: int,
         limits: LimitSource = by_default,
         emit: Callable[[ServiceEvent], None],
@@ -371,11 +364,8 @@ class Sweeper:
         self._emit(Trouble(what=f"queue:{self.dlq}", why=why))
 
     async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._stopped.wait()
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), max(0.0, seconds))
 
 
 def _seen(tally: MoveTally) -> int:

@@ -22,8 +22,9 @@ from deadletter.broker.management import Management, management
 from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
 from deadletter.config.settings import Settings
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.policy import Policies
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, held_name
 from deadletter.core.layouts.service import serving

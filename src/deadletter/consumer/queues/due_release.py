@@ -21,7 +21,8 @@ from typing import Final
 from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Fate, Handled, Lost
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.layouts.naming import DUE, level_name
 from deadletter.core.letter.envelope import Deaths, Leg
 from deadletter.core.letter.letter import Letter

@@ -52,6 +52,32 @@ class Cause(StrEnum):
     ALREADY_DONE = "already-done"
 
 
+MEANINGS: Final[dict[Cause, str]] = {
+    Cause.RETRIES_LEFT: "it is tried again",
+    Cause.RETRIES_EXHAUSTED: "it was tried as often as its policy allows",
+    Cause.NO_RETRIES: "its policy, or the rule for its error, allows no retry",
+    Cause.DEADLINE_PASSED: "the next retry would come after its policy's deadline",
+    Cause.CONDITION_UNANSWERED: "the body condition of its policy could not be evaluated within its limits",
+    Cause.ORIGIN_UNKNOWN: "nothing says which queue it failed in",
+    Cause.ORIGIN_AMBIGUOUS: "its deaths fit more than one queue",
+    Cause.ORIGIN_CLAIMED: "only a header says which queue it failed in, no death",
+    Cause.ORIGIN_UNPROVEN: "letters that die in the queue it names do not come to where it was found",
+    Cause.ORIGIN_FULL: "its origin was full, and nobody could see whether it has room now",
+    Cause.ORIGIN_MISSING: "its origin is not there any more",
+    Cause.COPY: "a shared fanout made it; another copy goes back",
+    Cause.UNREADABLE: "its properties are not what AMQP says, or do not fit into a frame with ours",
+    Cause.DECISION_FAILED: "an error of ours while deciding",
+    Cause.NO_DELIVERIES_LEFT: "given back once more its queue might have destroyed it",
+    Cause.KILLED_ITS_CONSUMER: "it was delivered too often, and its consumer never came to an end with it",
+    Cause.UNDECODABLE: "its body is not what the handler takes",
+    Cause.HANDLER: "the handler parked it",
+    Cause.PERMANENT_ERROR: "a rule says that its error is permanent",
+    Cause.DISCARD: "the handler, or a rule for its error, threw it away",
+    Cause.ALREADY_DONE: "its id was done before",
+}
+"""Each in a few words, for the pages of the manual."""
+
+
 def reasons(cause: str, why: str) -> dict[str, Value]:
     """The headers that say why: of a parked letter its cause, of a held one the guard that keeps it."""
     return {names.CAUSE: str(cause), names.WHY: shown(why, WHY_CHARS)}

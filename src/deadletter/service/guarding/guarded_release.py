@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.letter import header_values
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause

@@ -12,9 +12,10 @@ from typing import assert_never
 
 from deadletter.broker.return_exchanges import Home
 from deadletter.core.deciding.decision import Decision, Park, Retry
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.deciding.origin import Copied, Origin, Provenance
+from deadletter.core.deciding.states import Step
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import held_name, level_name
 from deadletter.core.letter import names, parking

@@ -22,11 +22,12 @@ from deadletter.core.deciding import decision as decisions
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.decide import NO_ANSWERS, Circumstances
 from deadletter.core.deciding.decision import Decision, Discard, Park, Retry
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.deciding.origin import Copied, Returned, Unproven
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import Policies
+from deadletter.core.deciding.states import Step
 from deadletter.core.letter import header_values, names
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause

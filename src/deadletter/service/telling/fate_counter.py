@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.move.verdict import MoveFailure
 from deadletter.service.telling.service_events import Confirmed, Late, Recovered, ServiceEvent, Trouble
 

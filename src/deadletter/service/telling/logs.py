@@ -21,7 +21,8 @@ from typing import Any, Final, Literal, TextIO, TypeAlias, assert_never
 
 import structlog
 
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.gate import GateState
 from deadletter.service.telling import service_events as events
 from deadletter.service.telling.log_lines import (

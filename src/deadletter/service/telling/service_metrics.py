@@ -33,7 +33,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from deadletter import __version__
-from deadletter.core.deciding.letter_fate import Step
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.gate import GateState
 from deadletter.core.layouts.naming import HELD
 from deadletter.service.telling import service_events as events

@@ -15,8 +15,9 @@ import pytest
 
 from deadletter.broker.return_exchanges import Home
 from deadletter.config.settings import GuardSettings
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.policy import Policies, Policy
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import DUE, PARKED, held_name

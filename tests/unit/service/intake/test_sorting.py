@@ -25,11 +25,12 @@ from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed
 from deadletter.core.deciding.deaths import ByReason, FirstEntry, NamedHeader, OwnAttempt
 from deadletter.core.deciding.decide import Answer, Circumstances
 from deadletter.core.deciding.decision import Discard, Park, Retry
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.origin import Copied
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.guards.flow import FREE, Hold
 from deadletter.core.guards.health import OriginState

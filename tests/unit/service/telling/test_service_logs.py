@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.gate import GateState
 from deadletter.service.telling import logs as module
 from deadletter.service.telling.log_lines import Lines, safe

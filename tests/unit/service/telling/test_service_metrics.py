@@ -10,7 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.paths import ROOT
 
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.guards.gate import GateState
 from deadletter.service.telling import service_metrics as module
 from deadletter.service.telling.service_events import (

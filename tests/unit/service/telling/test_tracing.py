@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from deadletter.core.deciding.letter_fate import LetterFate, Step
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.errors import UsageError
 from deadletter.service.telling import tracing
 from deadletter.service.telling.service_events import Confirmed, Decided, QueueGone

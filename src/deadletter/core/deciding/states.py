@@ -1,7 +1,7 @@
-"""The states of a letter, the steps from one to the next, and who takes them: what the code is held to.
+"""The states of a letter, the steps from one to the next, and who takes them. This table is the only one.
 
-No code of the package asks this table; `test_states` compares what the package tells with it. The diagram in
-`docs/design/states.md` is `diagram()`.
+Whatever tells what became of letters (the service's facts and metrics, the consumer's facts, the desk) uses
+`Step`; a step that is not in `STEPS` does not happen. The diagram in `docs/design/states.md` is `diagram()`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-
-from deadletter.core.deciding.letter_fate import Step
 
 
 class State(StrEnum):
@@ -45,6 +43,33 @@ class Actor(StrEnum):
     """And the adapters."""
     PERSON = "a person"
     """With `dlq move`, `dlq check` or a command of the desk."""
+
+
+class Step(StrEnum):
+    """What became of a letter."""
+
+    DIED = "died"
+    """Rejected, expired, dropped by a length limit, or delivered too often."""
+    DELAYED = "delayed"
+    """It waits, then goes back."""
+    EXPIRED = "delay over"
+    RELEASED = "released"
+    """Back in its origin."""
+    HELD = "held"
+    """It was due, and a guard keeps it in the broker until its origin can take it."""
+    PARKED = "parked"
+    DISCARDED = "discarded"
+    DROPPED = "dropped"
+    """A copy that a shared fanout made of a letter that goes on elsewhere."""
+    LEFT = "left"
+    """Still where it was, on purpose."""
+    FAILED = "failed"
+    """Still where it was, although it should have gone."""
+    DONE = "done"
+    SKIPPED = "skipped"
+    """Done before, as its id says; acked without running the handler."""
+    MOVED = "moved"
+    """By hand, to whatever queue was named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
