@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 import deadletter
 from deadletter import errors
 from deadletter.cli.main import app as command
-from deadletter.cli.terminal.exits import exit_for
+from deadletter.cli.terminal.output import exit_for
 from deadletter.config.tables.keys import keys
 from deadletter.core.layouts import naming
 from deadletter.core.letter import names

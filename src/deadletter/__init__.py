@@ -10,59 +10,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from deadletter.consumer.app import Consumer as Consumer
-    from deadletter.consumer.app import DepthAlert as DepthAlert
-    from deadletter.consumer.backoffs import exponential as exponential
-    from deadletter.consumer.backoffs import fixed as fixed
-    from deadletter.consumer.backoffs import linear as linear
-    from deadletter.consumer.backoffs import own as own
-    from deadletter.consumer.consumer_metrics import ConsumerMetrics as ConsumerMetrics
-    from deadletter.consumer.events import Event as Event
-    from deadletter.consumer.events import Fate as Fate
-    from deadletter.consumer.events import Handled as Handled
-    from deadletter.consumer.idempotency import Ids as Ids
-    from deadletter.consumer.idempotency import MemoryIds as MemoryIds
-    from deadletter.consumer.idempotency import Transaction as Transaction
-    from deadletter.consumer.log_events import log_events as log_events
-    from deadletter.consumer.message import Message as Message
-    from deadletter.consumer.outcomes import BatchFailed as BatchFailed
-    from deadletter.consumer.outcomes import Discard as Discard
-    from deadletter.consumer.outcomes import HandlerTimeout as HandlerTimeout
-    from deadletter.consumer.outcomes import Park as Park
-    from deadletter.consumer.outcomes import RetryLater as RetryLater
-    from deadletter.consumer.outcomes import discard as discard
-    from deadletter.consumer.outcomes import park as park
-    from deadletter.consumer.outcomes import retry as retry
-    from deadletter.consumer.store_ids import StoreIds as StoreIds
+    from deadletter.consumer.app import Consumer, DepthAlert
+    from deadletter.consumer.backoffs import exponential, fixed, linear, own
+    from deadletter.consumer.consumer_metrics import ConsumerMetrics
+    from deadletter.consumer.events import Event, Fate, Handled
+    from deadletter.consumer.idempotency import Ids, MemoryIds, Transaction
+    from deadletter.consumer.log_events import log_events
+    from deadletter.consumer.message import Message
+    from deadletter.consumer.outcomes import (
+        BatchFailed,
+        Discard,
+        HandlerTimeout,
+        Park,
+        RetryLater,
+        discard,
+        park,
+        retry,
+    )
+    from deadletter.consumer.store_ids import StoreIds
 
 __version__ = "0.1.0"
 
-_HOMES: Final = {
-    "BatchFailed": "outcomes",
-    "Consumer": "app",
-    "ConsumerMetrics": "consumer_metrics",
-    "DepthAlert": "app",
-    "Discard": "outcomes",
-    "Event": "events",
-    "Fate": "events",
-    "Handled": "events",
-    "HandlerTimeout": "outcomes",
-    "Ids": "idempotency",
-    "MemoryIds": "idempotency",
-    "Message": "message",
-    "Park": "outcomes",
-    "RetryLater": "outcomes",
-    "StoreIds": "store_ids",
-    "Transaction": "idempotency",
-    "discard": "outcomes",
-    "exponential": "backoffs",
-    "fixed": "backoffs",
-    "linear": "backoffs",
-    "log_events": "log_events",
-    "own": "backoffs",
-    "park": "outcomes",
-    "retry": "outcomes",
+_IN_CONSUMER: Final = {
+    "app": ("Consumer", "DepthAlert"),
+    "backoffs": ("exponential", "fixed", "linear", "own"),
+    "consumer_metrics": ("ConsumerMetrics",),
+    "events": ("Event", "Fate", "Handled"),
+    "idempotency": ("Ids", "MemoryIds", "Transaction"),
+    "log_events": ("log_events",),
+    "message": ("Message",),
+    "outcomes": (
+        "BatchFailed",
+        "Discard",
+        "HandlerTimeout",
+        "Park",
+        "RetryLater",
+        "discard",
+        "park",
+        "retry",
+    ),
+    "store_ids": ("StoreIds",),
 }
+_HOMES: Final = {name: home for home, names in _IN_CONSUMER.items() for name in names}
 __all__ = [
     "BatchFailed",
     "Consumer",

@@ -1,7 +1,7 @@
 """What stands open to others: the port of the service, held by those who never finish a request; the store's
 file, read by those who share the machine.
 
-About `desk.server`, `desk.patience`, `store.opening`.
+About `desk.server`, `store.opening`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from deadletter.desk import patience
+from deadletter.desk import server
 from deadletter.desk.server import serve
 from deadletter.store.opening import open_store
 
@@ -91,7 +91,7 @@ async def test_answered_connections_that_stay_open_do_not_keep_others_out() -> N
     ids=["nothing", "head", "body"],
 )
 async def test_who_dribbles_is_dropped(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
-    monkeypatch.setattr(patience, "REQUEST_S", 1.0)
+    monkeypatch.setattr(server, "REQUEST_S", 1.0)
     async with answering() as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(begun)
@@ -109,7 +109,7 @@ async def test_who_dribbles_is_dropped(monkeypatch: pytest.MonkeyPatch, begun: b
 
 
 async def test_a_second_request_has_no_more_time_than_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "REQUEST_S", 1.0)
+    monkeypatch.setattr(server, "REQUEST_S", 1.0)
     async with answering() as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -3,8 +3,7 @@
 Attacked with exceptions that are no `Exception`, with handlers that cancel their own task, that do not heed
 being cancelled, that keep the loop or a thread busy, and with somebody who cancels every task there is.
 
-About `consumer.handlers.calling`, `consumer.handlers.runs`, `consumer.handlers.threads`,
-`consumer.queues.workers`, `consumer.signals`.
+About `consumer.handlers.calling`, `consumer.queues.workers`, `consumer.signals`.
 """
 
 from __future__ import annotations

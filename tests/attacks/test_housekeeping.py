@@ -12,24 +12,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 from tests import consuming, postbox
 from tests.brokers import Vhost
+from tests.housekeepers import asked_keys, keeping, linked, publish_asked, rounds
 from tests.serving import Application
 
 from deadletter import Consumer, RetryLater, fixed
 from deadletter.amqp.address import parse_addresses
-from deadletter.amqp.handshake import connect
 from deadletter.broker import housekeeping
 from deadletter.broker.asked_delays import closing_key, open_delay
-from deadletter.broker.housekeeping import Housekeeper, Tidied
+from deadletter.broker.housekeeping import Tidied
 from deadletter.broker.management import management
 from deadletter.broker.return_exchanges import WaysBack
-from deadletter.broker.session import Link
 from deadletter.config.settings import ServeSettings
 from deadletter.core.layouts.naming import ASKED, asked_name
 from deadletter.core.layouts.service import level
@@ -44,54 +41,12 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "_LAG_S", 0.0)
 
 
-@asynccontextmanager
-async def keeping(vhost: Vhost, *, after_s: float = 0.0, closed_s: float = 0.0) -> AsyncIterator[Housekeeper]:
-    address = parse_addresses(vhost.url)[0]
-    connection = await connect(address, name="housekeeper")
-    try:
-        async with management(address, vhost.api, need="the test asks") as asked:
-            yield Housekeeper(connection, asked, after_s=after_s, closed_s=closed_s)
-    finally:
-        await connection.close()
-
-
-@asynccontextmanager
-async def linked(vhost: Vhost) -> AsyncIterator[Link]:
-    link = Link(parse_addresses(vhost.url)[0], "test")
-    try:
-        yield link
-    finally:
-        await link.close()
-
-
 def delays(vhost: Vhost) -> set[str]:
     return {q["name"] for q in vhost.list("queues") if q["name"].startswith(f"{ASKED}.")}
 
 
 def ways(vhost: Vhost) -> set[str]:
     return {x["name"] for x in vhost.list("exchanges") if x["name"].startswith("deadletter.return.")}
-
-
-def asked_keys(vhost: Vhost) -> set[str]:
-    return {b["routing_key"] for b in vhost.list("bindings") if b["source"] == ASKED}
-
-
-async def rounds(
-    keeper: Housekeeper, *, times: int = 240, until: Callable[[], bool] = lambda: False
-) -> Tidied:
-    """So many rounds, or until something is so; the broker's figures are seconds old, more under load."""
-    total = Tidied()
-    for _ in range(times):
-        found = await keeper.round()
-        total = Tidied(
-            delays=total.delays + found.delays,
-            ways=total.ways + found.ways,
-            letters=total.letters + found.letters,
-        )
-        if await asyncio.to_thread(until):
-            break
-        await asyncio.sleep(0.5)
-    return total
 
 
 # -- delays -----------------------------------------------------------------------------------------------
@@ -249,16 +204,16 @@ async def test_a_closed_delay_takes_nothing_and_is_opened_again(vhost: Vhost) ->
         assert await asyncio.to_thread(delays, vhost) == {queue.name}
 
 
-async def publish_asked(link: Link, name: str) -> str:
-    channel = await (await link.connection("publish")).channel()
-    await channel.select_confirms()
-    came: asyncio.Queue[str] = asyncio.Queue()
-    channel.on_confirm = lambda *_: came.put_nowait("confirmed")
-    channel.on_return = lambda *_: came.put_nowait("returned")
-    channel.publish(channel.publishing(ASKED, name, mandatory=True), b"\0\0", b"letter")
-    told = await asyncio.wait_for(came.get(), 30)
-    await channel.close()
-    return told
+async def test_an_opening_that_was_cut_short_leaves_nothing_for_ever(vhost: Vhost) -> None:
+    """Killed between declaring a delay and binding it: no binding says that it is ours, its name does."""
+    names = [asked_name(ms) for ms in (600_000, 700_000)]
+    await asyncio.to_thread(postbox.declare, vhost.url, *names, kind="quorum")
+    await asyncio.to_thread(postbox.fill, vhost.url, names[0], [b"a stranger's"], dead=False)
+    async with keeping(vhost) as keeper:
+        total = await rounds(keeper, until=lambda: delays(vhost) == {names[0]})
+        assert (total.delays, total.letters) == (1, 0)
+        assert await rounds(keeper, times=6) == Tidied()
+    assert await asyncio.to_thread(delays, vhost) == {names[0]}
 
 
 async def test_one_housekeeper_at_a_time(vhost: Vhost) -> None:

@@ -1,6 +1,6 @@
 """Policies: which one counts for a queue, which has no effect, and what one changes that comes later.
 
-About `testing.memory.contents.broker_policies`, `testing.memory.contents.queue_rules`.
+About `testing.memory.contents.shapes`, `testing.memory.contents.queue_rules`.
 """
 
 from __future__ import annotations

@@ -341,3 +341,18 @@ async def test_a_client_that_does_not_listen_gets_it_all_later(ground: Ground) -
     assert got == []
     connection.resume_reading()
     await ground.until(lambda: len(got) == 2)
+
+
+@KINDS
+async def test_who_asks_for_a_streams_offset_is_refused_and_gets_nothing(ground: Ground, kind: str) -> None:
+    await ground.declare("q", kind)
+    await ground.put("q", b"1")
+    channel = await ground.channel()
+    got: list[Delivery] = []
+    await channel.qos(1)
+    with pytest.raises(PreconditionFailed):
+        await channel.consume("q", got.append, nobody, arguments={"x-stream-offset": "next"})
+    await ground.calm()
+    assert not got
+    (kept,) = await ground.drain("q")
+    assert not kept.redelivered

@@ -1,6 +1,6 @@
 """Writing to the table: which row is changed, where an id comes from, several writers at once.
 
-About `store.event_table`, `store.tables`, `store.opening`, `store.database_errors`.
+About `store.event_table`, `store.opening`, `store.database_errors`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from deadletter.errors import UsageError
-from deadletter.store import default_url
-from deadletter.store.store_address import PostgresAddress, SqliteAddress, parse
+from deadletter.store.store_address import PostgresAddress, SqliteAddress, default_url, parse
 
 
 def test_the_default_is_a_file_of_the_user() -> None:

@@ -1,6 +1,6 @@
 """What the service says over HTTP.
 
-About `desk.http_app`, `desk.board`, `desk.front`, `desk.view`, `desk.problems`.
+About `desk.http_app`, `desk.board`, `desk.view`, `desk.problems`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The server inside somebody else's event loop: it begins, ends and fails in good order.
 
-About `desk.server`, `desk.patience`.
+About `desk.server`.
 """
 
 from __future__ import annotations

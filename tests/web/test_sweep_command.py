@@ -1,7 +1,6 @@
 """`dlq sweep` against a running desk.
 
-About `cli.sweep_command`, `cli.terminal.exits`, `cli.terminal.output`,
-`cli.terminal.units`.
+About `cli.sweep_command`, `cli.terminal.output`, `cli.terminal.units`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pytest
 from tests.web.conftest import Desk, Opened
 
 from deadletter.cli import sweep_command
-from deadletter.cli.terminal.exits import Exit, exit_for
+from deadletter.cli.terminal.output import Exit, exit_for
 from deadletter.desk.view import SweepAnswer, SweepState
 from deadletter.errors import DeadletterError, Unreachable, UsageError
 

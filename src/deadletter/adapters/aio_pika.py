@@ -8,14 +8,15 @@
 
 Returning acks. Raising is judged by the rules: published again or aside, confirmed, then acked. Whoever
 settled the message in the handler has decided; then nothing more is done with it. A message that cannot be
-placed is given back to its queue after a few tries.
+placed goes into its own queue anew after a few tries, and stays in hand where that does not take it either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias, Unpack, assert_never
 
@@ -26,8 +27,8 @@ from deadletter.adapters.framework_letters import letter_of, view_from
 from deadletter.adapters.outbox import Outbox
 from deadletter.adapters.prepare import prepare
 from deadletter.adapters.rulings import AdapterJudge, Finish, Parcel, Ruling
-from deadletter.adapters.telling import not_taken, tell, tell_stuck
-from deadletter.adapters.terms import PAUSES_S, AdapterTerms, AdapterWishes, agree
+from deadletter.adapters.telling import not_taken, stays_in_hand, tell, tell_stuck
+from deadletter.adapters.terms import PAUSES_S, AdapterTerms, AdapterWishes, agree, in_hand_pauses_s
 from deadletter.consumer.events import Listener
 from deadletter.consumer.handlers.callables import name_of, refuse_generators, seen_out
 from deadletter.consumer.queues.declared_layouts import Laid
@@ -86,7 +87,11 @@ class AioPikaRetrying:
         return await self._custodian.prepare(api=api)
 
     async def close(self) -> None:
-        """Close the connection that publishes. After the last message."""
+        """Close the connection that publishes. After the last message.
+
+        What is still in hand because no place takes it is not settled: the broker has it back with its
+        channel.
+        """
         await self._custodian.close()
 
 
@@ -101,15 +106,17 @@ class Custodian:
         self._judge = AdapterJudge(terms)
         self._outbox = outbox or Outbox(url, name=terms.teller.service)
         self._listener = listener
+        self._closed = asyncio.Event()
 
     async def prepare(self, *, api: str | None) -> Laid:
         return await prepare(self._url, self.terms, api=api)
 
     async def close(self) -> None:
+        self._closed.set()
         await self._outbox.close()
 
     async def kept_back(self, view: View, message: AbstractIncomingMessage) -> bool:
-        """Whether the handler must not see it, and it is dealt with."""
+        """Whether the handler must not see it. Then it is settled, if it could be."""
         if not message.redelivered:
             return False
         ruling = self._judge.before(self._letter(view, message), _now_ms())
@@ -119,7 +126,7 @@ class Custodian:
         return True
 
     async def failed(self, view: View, message: AbstractIncomingMessage, error: BaseException) -> None:
-        """A handler failed with this message, which is not settled yet."""
+        """A handler failed with this message, which is not settled yet. Afterwards it is, if it could be."""
         await self._carry_out(self._judge.after(self._letter(view, message), error, _now_ms()), message)
 
     def _letter(self, view: View, message: AbstractIncomingMessage) -> Letter:
@@ -137,10 +144,8 @@ class Custodian:
         try:
             match ruling.step:
                 case Parcel():
-                    if not await self._placed(ruling.step):
-                        await self._give_back(ruling.step, message)
+                    if not await self._sent_on(ruling.step, message):
                         return
-                    await message.ack()
                 case Reject(requeue=requeue):
                     await message.reject(requeue=requeue)
                 case Finish():
@@ -149,33 +154,60 @@ class Custodian:
                     assert_never(ruling.step)
         except (AMQPError, ChannelInvalidStateError, ConnectionError) as error:
             # Its channel is gone, and the broker has put it back: it comes again, and its copy may come too.
-            self._stuck(f"it could not be settled, so it comes again: {type(error).__name__}: {error}")
+            self.stuck(f"it could not be settled, so it comes again: {type(error).__name__}: {error}")
             return
         tell(ruling.fact, self._listener)
 
-    async def _give_back(self, parcel: Parcel, message: AbstractIncomingMessage) -> None:
-        """To be tried again later, without spending its deliveries."""
+    async def _sent_on(self, parcel: Parcel, message: AbstractIncomingMessage) -> bool:
+        """Whether it is at its next place, and acked. Else it is in its own queue anew, or not settled."""
+        for pause_s in PAUSES_S:
+            if await self._placed(parcel, message):
+                return True
+            if await self._ended(pause_s):
+                return False
         renewed = self._judge.renewed(parcel.letter)
-        if renewed is not None and await self._placed(renewed, pauses_s=(0.0,)):
-            await message.ack()
-        else:
-            await message.nack(requeue=True)
+        for pause_s in in_hand_pauses_s():
+            if renewed is not None and await self._placed(renewed, message):
+                return False
+            self.stuck(stays_in_hand(pause_s))
+            if await self._ended(pause_s):
+                return False
+            if await self._placed(parcel, message):
+                return True
+            if self._closed.is_set():
+                return False
+        raise AssertionError("the pauses do not end")
 
-    async def _placed(self, parcel: Parcel, pauses_s: Sequence[float] | None = None) -> bool:
-        for pause_s in PAUSES_S if pauses_s is None else pauses_s:
-            try:
-                outcome = await self._outbox.send(parcel)
-            except DeadletterError as error:
-                self._stuck(f"it could not be published: {error}")
-            else:
-                if outcome is Landing.SAFE:
-                    return True
-                self._stuck(not_taken(parcel, outcome.value))
-            await asyncio.sleep(pause_s)
+    async def _ended(self, pause_s: float) -> bool:
+        """Wait; whether we were closed meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._closed.wait()
+        return self._closed.is_set()
+
+    async def _placed(self, parcel: Parcel, message: AbstractIncomingMessage) -> bool:
+        """Whether it is there, and acked. Raises where its channel is gone: then it is in its queue again."""
+        if message.channel.is_closed:  # which also raises by itself
+            raise ChannelInvalidStateError
+        try:
+            outcome = await self._outbox.send(parcel)
+        except DeadletterError as error:
+            self.stuck(f"it could not be published: {error}")
+            return False
+        if outcome is Landing.SAFE:
+            await message.ack()
+            return True
+        self.stuck(not_taken(parcel, outcome.value))
         return False
 
-    def _stuck(self, why: str) -> None:
+    def stuck(self, why: str) -> None:
         tell_stuck(self.terms.queue, why, self._listener)
+
+
+async def until_lost(message: AbstractIncomingMessage) -> None:
+    """Until the channel of a message is gone, and the broker has put it back."""
+    with suppress(ChannelInvalidStateError):
+        await asyncio.wait((message.channel.closing,))
 
 
 def view_of(message: AbstractIncomingMessage) -> View:

@@ -27,7 +27,7 @@ from faststream.exceptions import AckMessage, IgnoredException, SubscriberNotFou
 from faststream.message import StreamMessage
 from faststream.rabbit.subscriber import RabbitSubscriber
 
-from deadletter.adapters.aio_pika import Custodian, view_of
+from deadletter.adapters.aio_pika import Custodian, until_lost, view_of
 from deadletter.adapters.outbox import Outbox
 from deadletter.adapters.terms import AdapterWishes, agree
 from deadletter.consumer.events import Listener
@@ -82,8 +82,8 @@ class Retries:
 
     async def close(self) -> None:
         """Close the connection that publishes. After the broker was stopped."""
-        if self._outbox is not None:
-            await self._outbox.close()
+        for custodian in self._custodians.values():
+            await custodian.close()
 
     def custodian(self, queue: str) -> Custodian:
         found = self._custodians.get(queue)
@@ -115,6 +115,7 @@ class RetryMiddleware(BaseMiddleware[Any, Any]):
         self._reached = True
         custodian = self._ours()
         if custodian is not None and await custodian.kept_back(self._view, self.msg):
+            await self._not_by_policy()
             raise AckMessage  # it is settled; with this FastStream goes on without a word
         try:
             await msg.decode()  # the handler's own decoding takes the same result
@@ -142,12 +143,18 @@ class RetryMiddleware(BaseMiddleware[Any, Any]):
             return False
         try:
             await custodian.failed(self._view, self.msg, self._meant(exc_val))
-        except Exception:
+        except Exception as error:
             # Not foreseen; FastStream's own policy must not decide over a message whose way we do not know.
-            if not self.msg.locked:
-                await self.msg.nack(requeue=True)
+            custodian.stuck(f"it stays in hand, unsettled: {type(error).__name__}: {error}")
+            await self._not_by_policy()
             raise
+        await self._not_by_policy()
         return False
+
+    async def _not_by_policy(self) -> None:
+        """What could not be settled FastStream must not settle: the broker has it back with its channel."""
+        if not self.msg.locked:
+            await until_lost(self.msg)
 
     def _ours(self) -> Custodian | None:
         """Who takes care of it; None for what was settled, or never was to be acked."""

@@ -28,7 +28,7 @@ from deadletter.errors import ConnectionLost, MoveFailed, Unreachable, WireError
 from deadletter.move.flights import Flights, Landing
 
 CONFIRM_S: Final = 30.0
-"""Longer without an answer, and the message goes back to its queue; its copy may arrive nevertheless."""
+"""Longer without an answer, and it is published once more; its first copy may arrive nevertheless."""
 
 
 class Outbox:
@@ -46,6 +46,13 @@ class Outbox:
         line = await self._open()
         try:
             async with asyncio.timeout(self._confirm_timeout_s):
+                await line.ready()
+        except TimeoutError:  # nothing was published, so the line stays: another would be blocked as well
+            raise MoveFailed(
+                f"the broker took no publish for {self._confirm_timeout_s:g} s; is it blocked by an alarm?"
+            ) from None
+        try:
+            async with asyncio.timeout(self._confirm_timeout_s):
                 return await line.send(parcel)
         except TimeoutError:
             self._line = None
@@ -56,7 +63,8 @@ class Outbox:
             ) from None
 
     async def close(self) -> None:
-        line, self._line = self._line, None
+        async with self._opening:
+            line, self._line = self._line, None
         if line is not None:
             await line.close()
 
@@ -77,8 +85,12 @@ class Outbox:
             except (Unreachable, ConnectionLost) as error:
                 failures.append(error)
                 continue
-            channel = await connection.channel()
-            await channel.select_confirms()
+            try:
+                channel = await connection.channel()
+                await channel.select_confirms()
+            except BaseException:  # a framework that ends cancels its callbacks, also here
+                connection.abort(ConnectionLost("it was not needed any more"))
+                raise
             return _Line(connection, channel, address)
         raise failures[0] if len(failures) == 1 else Unreachable("; ".join(map(str, failures)))
 
@@ -100,8 +112,10 @@ class _Line:
     def lost(self) -> bool:
         return self._channel.error is not None
 
-    async def send(self, parcel: Parcel) -> Landing:
+    async def ready(self) -> None:
         await self._connection.ready()
+
+    async def send(self, parcel: Parcel) -> Landing:
         packed = pack(
             parcel,
             run=self._run,

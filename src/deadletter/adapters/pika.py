@@ -17,8 +17,9 @@ does not tell the callback, but the broker closes the channel at the first ack (
 from __future__ import annotations
 
 import secrets
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias, Unpack, assert_never
 
 import pika
@@ -28,8 +29,8 @@ from deadletter.adapters.framework_letters import letter_of, view_from
 from deadletter.adapters.packing import Packed, pack
 from deadletter.adapters.prepare import prepare_now
 from deadletter.adapters.rulings import AdapterJudge, Finish, Parcel, Ruling
-from deadletter.adapters.telling import not_taken, tell, tell_stuck
-from deadletter.adapters.terms import PAUSES_S, AdapterTerms, AdapterWishes, agree
+from deadletter.adapters.telling import not_taken, stays_in_hand, tell, tell_stuck
+from deadletter.adapters.terms import PAUSES_S, AdapterTerms, AdapterWishes, agree, in_hand_pauses_s
 from deadletter.consumer.events import Listener
 from deadletter.consumer.handlers.callables import is_async, name_of, refuse_generators, refuse_unbegun
 from deadletter.consumer.queues.declared_layouts import Laid
@@ -42,6 +43,8 @@ from deadletter.errors import DeadletterError, UsageError
 PikaCallback: TypeAlias = Callable[[Any, Any, Any, bytes], object]
 FRAME_MAX_BYTES: Final = 131_072
 """RabbitMQ's and pika's own; pika does not tell what was agreed."""
+_LOOK_S: Final = 0.5
+"""How soon a message in hand sees that it is to end."""
 
 
 class BlockingChannel(Protocol):
@@ -81,10 +84,18 @@ class PikaRetrying:
         self._run = secrets.token_hex(8)
         self._published = 0
         self._channel: Any = None
+        self._closed = threading.Event()
 
     def prepare(self, url: str, *, api: str | None = None) -> Laid:
         """Declare the layout. Before the first message."""
         return prepare_now(url, self._terms, api=api)
+
+    def close(self) -> None:
+        """Before the consumer is stopped, from any thread: pika stops nothing while a message is in hand.
+
+        A message that no place takes is not settled then: the broker has it back with its channel.
+        """
+        self._closed.set()
 
     def __call__(self, channel: BlockingChannel, method: Any, properties: Any, body: bytes) -> None:
         view = view_from(properties)  # now: a callback may change its headers
@@ -123,10 +134,8 @@ class PikaRetrying:
     def _carry_out(self, ruling: Ruling, channel: BlockingChannel, tag: int) -> None:
         match ruling.step:
             case Parcel():
-                if not self._placed(ruling.step, channel.connection):
-                    self._give_back(ruling.step, channel, tag)
+                if not self._sent_on(ruling.step, channel, tag):
                     return
-                channel.basic_ack(delivery_tag=tag)
             case Reject(requeue=requeue):
                 channel.basic_reject(delivery_tag=tag, requeue=requeue)
             case Finish():
@@ -135,30 +144,54 @@ class PikaRetrying:
                 assert_never(ruling.step)
         tell(ruling.fact, self._listener)
 
-    def _placed(self, parcel: Parcel, connection: Any, pauses_s: Sequence[float] | None = None) -> bool:
-        """Raises what ends the connection: then the broker has put the message back."""
-        for pause_s in PAUSES_S if pauses_s is None else pauses_s:
-            try:
-                self._publish(parcel, connection)
-            except (pika.exceptions.UnroutableError, pika.exceptions.NackError) as error:
-                said = "unroutable" if isinstance(error, pika.exceptions.UnroutableError) else "refused"
-                self._stuck(not_taken(parcel, said))
-            except pika.exceptions.AMQPChannelError as error:
-                self._stuck(f"it could not be published: {error}")
-            except DeadletterError as error:
-                self._stuck(f"it could not be packed: {error}")
-            else:
-                return True
-            connection.sleep(pause_s)  # heartbeats go on
-        return False
+    def _sent_on(self, parcel: Parcel, channel: BlockingChannel, tag: int) -> bool:
+        """Whether it is at its next place, and acked. Else it is in its own queue anew, or not settled.
 
-    def _give_back(self, parcel: Parcel, channel: BlockingChannel, tag: int) -> None:
-        """To be tried again later, without spending its deliveries."""
+        It stays inside the callback. pika calls no other callback meanwhile, so nothing is handed out that
+        could not be placed either, and no `multiple` of a later message settles this one.
+        """
+        for pause_s in PAUSES_S:
+            if self._placed(parcel, channel, tag):
+                return True
+            if self._ended(channel, pause_s):
+                return False
         renewed = self._judge.renewed(parcel.letter)
-        if renewed is not None and self._placed(renewed, channel.connection, pauses_s=(0.0,)):
-            channel.basic_ack(delivery_tag=tag)
+        for pause_s in in_hand_pauses_s():
+            if renewed is not None and self._placed(renewed, channel, tag):
+                return False
+            self._stuck(stays_in_hand(pause_s))
+            if self._ended(channel, pause_s):
+                return False
+            if self._placed(parcel, channel, tag):
+                return True
+        raise AssertionError("the pauses do not end")
+
+    def _ended(self, channel: BlockingChannel, pause_s: float) -> bool:
+        """Wait; whether we were closed meanwhile, or its channel was. Raises what ends the connection."""
+        until = time.monotonic() + pause_s
+        while (left_s := until - time.monotonic()) > 0 and channel.is_open and not self._closed.is_set():
+            channel.connection.sleep(
+                min(left_s, _LOOK_S)
+            )  # heartbeats go on, and no other callback is called
+        return self._closed.is_set() or not channel.is_open
+
+    def _placed(self, parcel: Parcel, channel: BlockingChannel, tag: int) -> bool:
+        """Whether it is there, and acked. Raises what ends its channel: then the broker has put it back."""
+        if not channel.is_open:
+            raise pika.exceptions.ChannelWrongStateError("its channel is closed")
+        try:
+            self._publish(parcel, channel.connection)
+        except (pika.exceptions.UnroutableError, pika.exceptions.NackError) as error:
+            said = "unroutable" if isinstance(error, pika.exceptions.UnroutableError) else "refused"
+            self._stuck(not_taken(parcel, said))
+        except pika.exceptions.AMQPChannelError as error:
+            self._stuck(f"it could not be published: {error}")
+        except DeadletterError as error:
+            self._stuck(f"it could not be packed: {error}")
         else:
-            channel.basic_nack(delivery_tag=tag, multiple=False, requeue=True)
+            channel.basic_ack(delivery_tag=tag)
+            return True
+        return False
 
     def _publish(self, parcel: Parcel, connection: Any) -> None:
         packed = pack(

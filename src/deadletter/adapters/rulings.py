@@ -91,13 +91,13 @@ class AdapterJudge:
                 assert_never(decision)
 
     def renewed(self, letter: Letter) -> Parcel | None:
-        """For a letter whose next place does not take it: into its own queue, anew. None: give it back.
+        """For a letter whose next place does not take it: into its own queue, anew. None: it stays in hand.
 
-        Given back again and again it would be destroyed by a delivery limit, which a quorum queue of
-        RabbitMQ 4 has by itself. One that was never returned before has a return left. In `native` returns
-        are retries.
+        Given back it would come nearer to its delivery limit, which a quorum queue of RabbitMQ 4 has by
+        itself, and be destroyed there. In `native` the queue's own count is that of the retries: anew it
+        would begin once more.
         """
-        if letter.delivery_count == 0 or self._terms.way is ConsumerLayout.NATIVE:
+        if self._terms.way is ConsumerLayout.NATIVE:
             return None
         past = self._routes.past(letter)
         send = self._routes.anew(past, past.deliveries)

@@ -7,6 +7,8 @@ from typing import Final
 
 from deadletter.adapters.rulings import Parcel
 from deadletter.consumer.events import Fate, Handled, Listener
+from deadletter.consumer.log_events import WHY_CHARS
+from deadletter.core.text.safe_text import line
 
 _log: Final = logging.getLogger("deadletter.adapters")
 _LEVELS: Final = {
@@ -25,11 +27,11 @@ def tell(fact: Handled, listener: Listener | None) -> None:
     _log.log(
         _LEVELS[fact.fate],
         "%s: %s%s, attempt %d: %s",
-        fact.queue,
+        line(fact.queue),
         fact.fate.value,
         delay,
         fact.attempt,
-        fact.why.partition("\n")[0],
+        line(fact.why, WHY_CHARS),
     )
     if listener is None:
         return
@@ -42,6 +44,11 @@ def tell(fact: Handled, listener: Listener | None) -> None:
 def tell_stuck(queue: str, why: str, listener: Listener | None) -> None:
     """A message whose next place did not take it."""
     tell(Handled(queue=queue, fate=Fate.STUCK, why=why), listener)
+
+
+def stays_in_hand(pause_s: float) -> str:
+    """What is said of a message that neither its next place nor its own queue took."""
+    return f"it stays in hand, unsettled; tried again in {pause_s:g} s"
 
 
 def not_taken(parcel: Parcel, said: str) -> str:

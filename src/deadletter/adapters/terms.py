@@ -5,8 +5,9 @@ The layout is always named, never `auto`: an adapter must know the ways out befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Final, TypedDict, Unpack
 
 from deadletter.consumer.backoffs import Delays, exponential, fixed, linear
@@ -18,7 +19,9 @@ from deadletter.errors import UsageError
 DELIVERIES: Final = 20
 """More than our own consumer allows: here a broker that does not take a retry costs deliveries too."""
 PAUSES_S: Final = (0.5, 1.0, 2.0, 0.0)
-"""Between tries of a publish that was not taken; after the last the message goes back to its queue."""
+"""Between tries of a publish that was not taken; after the last the message goes to its own queue anew."""
+IN_HAND_PAUSES_S: Final = (4.0, 8.0, 16.0, 30.0)
+"""Between tries when its own queue did not take it either; the last one again and again."""
 _BOUNDED: Final = {
     ConsumerLayout.LADDER: "a ladder has as many rungs as the queue has retries",
     ConsumerLayout.NATIVE: "the broker itself ends the retries of a queue after so many",
@@ -57,6 +60,11 @@ class AdapterWishes(TypedDict, total=False):
     service: str
     release: str
     redact: Redact | None
+
+
+def in_hand_pauses_s() -> Iterator[float]:
+    """Without an end: a message that no place takes is never given back, for a return may destroy it."""
+    return chain(IN_HAND_PAUSES_S, repeat(IN_HAND_PAUSES_S[-1]))
 
 
 def agree(queue: str, **wishes: Unpack[AdapterWishes]) -> AdapterTerms:

@@ -17,7 +17,6 @@ from deadletter.errors import FrameError, MessageError
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
-_U64: Final = Struct(">Q")
 _TUNE: Final = Struct(">HIH")
 _CONFIRM: Final = Struct(">QB")
 _unpack_delivery: Final = Struct(">QBB").unpack_from

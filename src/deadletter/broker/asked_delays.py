@@ -1,4 +1,4 @@
-"""Delays that nobody planned: a handler asked for one, and its queue is made with the first letter.
+"""Queues that nobody planned, made with the first letter: a handler asked for a delay, a gate keeps letters.
 
 There may be hundreds of them, so what nobody uses goes again (`broker.housekeeping`). A quorum queue cannot
 be deleted under the condition that it is empty, and a letter that comes between the look and the deletion
@@ -23,7 +23,7 @@ from deadletter.broker.session import Link
 from deadletter.core.layouts.naming import ASKED, around
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.vhost import Queue
-from deadletter.errors import MoveFailed, WireError
+from deadletter.errors import MoveFailed, PreconditionFailed, WireError
 
 PATIENCE_S: Final = 30.0
 """So long it may take whoever deletes a queue, or opens it, to let others have its lease."""
@@ -38,8 +38,11 @@ def lease_for(queue: str) -> str:
     return f"delay.{queue}"
 
 
-async def open_delay(link: Link, queue: Queue) -> None:
-    """See to it that it is there, and that letters come to it. Raises MoveFailed when that takes too long."""
+async def open_delay(link: Link, queue: Queue, *, as_it_is: bool = False) -> None:
+    """See to it that it is there, and that letters come to it. Raises MoveFailed when that takes too long.
+
+    `as_it_is`: one that is there with other arguments will do.
+    """
     connection = await link.connection("declare")
     lease = await Lease.wait(connection, lease_for(queue.name), PATIENCE_S)
     if lease is None:
@@ -47,9 +50,14 @@ async def open_delay(link: Link, queue: Queue) -> None:
             f"queue {queue.name} is being deleted for {PATIENCE_S:.0f} s; somebody holds its lease"
         )
     try:
+        try:
+            async with await connection.channel() as channel:
+                await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
+        except PreconditionFailed:
+            if not as_it_is:
+                raise
         async with await connection.channel() as channel:
             await lay_exchange(channel)
-            await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
             await channel.bind_queue(queue.name, ASKED, queue.name)
             await channel.unbind_queue(queue.name, ASKED, closing_key(queue.name))
     finally:

@@ -1,17 +1,19 @@
 """Housekeeping: what is ours, empty and unused goes after a while, and never while a letter may need it.
 
-**Delays that were asked for** (`broker.asked_delays`). One that was empty at every look for a while is
-closed: no letter can come to it any more. When it was empty at every look since then, it is deleted, under
-its lease, if it is still closed. What a level holds and cannot pass on counts: it is in the broker's figures
-though it is not ready. Between closing and deleting there is time for figures that are seconds old, and for
-letters that were routed to the queue and are not in it yet.
+**Delays that were asked for, and queues of held letters** (`broker.asked_delays`). One that was empty at
+every look for a while is closed: no letter can come to it any more. When it was empty at every look since
+then, it is deleted, under its lease, if it is still closed. What a level holds and cannot pass on counts: it
+is in the broker's figures though it is not ready. Between closing and deleting there is time for figures that
+are seconds old, and for letters that were routed to the queue and are not in it yet. One that is not bound at
+all goes the same way: its opening was cut short, or a version made it that reached it by its name.
 
 **Ways back** (`deadletter.return.<queue>`). One whose queue is gone has no binding. It is deleted by the
 broker itself under the condition that it still has none. Publishers know a way for a minute at most
 (`return_exchanges.HOME_S`) and find it anew, declaring it if need be; so `after_s` is longer than that.
 
-Levels that a policy or a schedule names stay: they are few, known, and reached by their name. One instance
-does this at a time, the one with the lease. What it observed the next does not know, and counts anew.
+Levels that a policy or a schedule names stay: they are few, and reached by their name, also by applications
+that nobody here knows of. One instance does this at a time, the one with the lease. What it observed the next
+does not know, and counts anew.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deadletter.amqp.connection import Connection
-from deadletter.broker.asked_delays import closing_key, lease_for
+from deadletter.broker.asked_delays import closing_key, lay_exchange, lease_for
 from deadletter.broker.lease import Lease
 from deadletter.broker.management import Management
 from deadletter.broker.queue_counts import counts_on
-from deadletter.core.layouts.naming import ASKED, RETURN, return_exchange_name
+from deadletter.core.layouts.naming import ASKED, HELD, RETURN, return_exchange_name
 from deadletter.errors import ChannelClosed, WireError
 
 LEASE: Final = "housekeeping"
@@ -39,6 +41,7 @@ CLOSED_S: Final = 120.0
 are up to a minute old where somebody made it tell them rarely."""
 AT_ONCE: Final = 100
 """Queues deleted together."""
+_UNPLANNED: Final = (f"{ASKED}.", HELD)
 _LAG_S: Final = 1.0
 """In a cluster a node may see a binding a moment after another has made it."""
 
@@ -48,12 +51,14 @@ class Tidied:
     """What went in one round."""
 
     delays: int = 0
+    held: int = 0
+    """Queues of held letters."""
     ways: int = 0
     letters: int = 0
     """Letters that went with a queue; there should never be one."""
 
     def __bool__(self) -> bool:
-        return bool(self.delays or self.ways or self.letters)
+        return bool(self.delays or self.held or self.ways or self.letters)
 
 
 class Since:
@@ -79,7 +84,7 @@ class Since:
 
 
 class Housekeeper:
-    """Deletes unused delays and ways back, on a connection of its own; `round` it now and then."""
+    """Deletes unused queues and ways back, on a connection of its own; `round` it now and then."""
 
     def __init__(
         self,
@@ -119,26 +124,29 @@ class Housekeeper:
             async for item in self._asked.every("queues", "name,messages")
         }
         opened, closed = _asked_for(bound)
+        opened |= {name for name in letters if name.startswith(_UNPLANNED)} - closed
         self._idle.see(name for name in opened if letters.get(name) == 0)
         self._closed.see(name for name in closed - opened if letters.get(name) == 0)
         for name in self._idle.longer_than(self._after_s):
             await self._close(name)
-        delays, lost = await self._delete(self._closed.longer_than(self._closed_s)[:AT_ONCE])
+        gone = await self._delete(self._closed.longer_than(self._closed_s)[:AT_ONCE])
+        held = sum(name.startswith(HELD) for name in gone)
         ways = await self._delete_ways(bound, letters)
-        return Tidied(delays=delays, ways=ways, letters=lost)
+        return Tidied(delays=len(gone) - held, held=held, ways=ways, letters=sum(gone.values()))
 
     # -- delays ------------------------------------------------------------------------------------------
     async def _close(self, queue: str) -> None:
         """From here on publishers get their letters back, and open it again."""
         async with await self._connection.channel() as channel:
             with suppress(ChannelClosed):  # somebody deleted it
+                await lay_exchange(channel)
                 await channel.bind_queue(queue, ASKED, closing_key(queue))
                 await channel.unbind_queue(queue, ASKED, queue)
 
-    async def _delete(self, queues: list[str]) -> tuple[int, int]:
-        """How many went, and how many letters with them."""
+    async def _delete(self, queues: list[str]) -> dict[str, int]:
+        """Those that went, and how many letters with each."""
         leases = [(queue, await Lease.take(self._connection, lease_for(queue))) for queue in queues]
-        gone = lost = 0
+        gone: dict[str, int] = {}
         try:
             if leases:
                 await asyncio.sleep(_LAG_S)
@@ -148,13 +156,13 @@ class Housekeeper:
                         with suppress(ChannelClosed):  # somebody deleted it, or it is not ours to delete
                             went = await self._delete_empty(queue)
                             if went is not None:
-                                gone, lost = gone + 1, lost + went
+                                gone[queue] = went
         finally:
             with suppress(WireError):
                 for _, lease in leases:
                     if lease is not None:
                         await lease.release()
-        return gone, lost
+        return gone
 
     async def _delete_empty(self, queue: str) -> int | None:
         """How many letters went with it (one may come between two commands); None: the queue stays."""
@@ -180,7 +188,7 @@ class Housekeeper:
 
 
 def _asked_for(bound: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
-    """The delays that somebody asked for: those that are open, those that are closing."""
+    """The queues that nobody planned: those that are open, those that are closing."""
     opened: set[str] = set()
     closed: set[str] = set()
     for item in bound:

@@ -13,18 +13,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
+from deadletter.broker.asked_delays import open_delay
 from deadletter.broker.queue_counts import counts_of, counts_on
 from deadletter.broker.session import Link
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import held_name, return_exchange_name
 from deadletter.core.layouts.pieces import REFUSING
-from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
+from deadletter.core.topology.vhost import Queue
 from deadletter.errors import (
     AccessRefused,
     ChannelClosed,
@@ -75,7 +75,6 @@ class WaysBack:
         self._link = link
         self.forget()
         self._finding.clear()
-        self._held.clear()
         self._making.clear()
         self._looking = None
 
@@ -84,6 +83,7 @@ class WaysBack:
         self._homes.clear()
         self._looked_at.clear()
         self._bound_at.clear()
+        self._held.clear()
 
     def known(self, origin: str) -> Home | None:
         """The way to an origin whose state is known as well."""
@@ -110,13 +110,13 @@ class WaysBack:
             if task.done():
                 self._finding.pop(origin, None)
 
-    async def holding(self, gate: str) -> None:
-        """See to it that the queue for this gate's letters is there.
+    async def holding(self, gate: str, *, again: bool = False) -> None:
+        """See to it that letters come to the queue of this gate; `again`: one of them did not.
 
         Declared once however many letters ask: the second of two declarations at the same moment is answered
         before a quorum queue can take messages, and the first letters would be refused.
         """
-        if gate in self._held:
+        if gate in self._held and not again:
             return
         task = self._making.get(gate)
         if task is None or task.done():
@@ -128,11 +128,9 @@ class WaysBack:
                 self._making.pop(gate, None)
 
     async def _hold(self, gate: str) -> None:
-        arguments = {X_QUEUE_TYPE: "quorum", **REFUSING}
-        # One that differs was declared without the argument, by a version that gave none; it serves as it is.
-        with suppress(PreconditionFailed):
-            async with await self._channel() as channel:
-                await channel.declare_queue(held_name(gate), arguments=arguments)
+        # One that differs was declared without the argument, by a version that gave none.
+        queue = Queue(name=held_name(gate), type="quorum", arguments=REFUSING)
+        await open_delay(self._linked(), queue, as_it_is=True)
         self._held.add(gate)
 
     def holds(self, gate: str) -> bool:
@@ -140,7 +138,6 @@ class WaysBack:
 
     async def repair(self) -> None:
         """Declare anew what is ours: somebody deleted it."""
-        self._held.clear()
         if self._repairing is None or self._repairing.done():
             self._repairing = asyncio.ensure_future(self._declare_ours())
         await asyncio.shield(self._repairing)
@@ -200,6 +197,9 @@ class WaysBack:
         return await (await self._connection()).channel()
 
     async def _connection(self) -> Connection:
+        return await self._linked().connection("declare")
+
+    def _linked(self) -> Link:
         if self._link is None:
             raise ConnectionLost("no connection to the broker")
-        return await self._link.connection("declare")
+        return self._link

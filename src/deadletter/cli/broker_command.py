@@ -8,8 +8,7 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.testing.node.private import private_broker
 
 

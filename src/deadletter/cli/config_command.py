@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deadletter import config
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import columns, data, result
+from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.config.secrets import shown
 from deadletter.config.settings import Effective
 from deadletter.errors import ConfigError

@@ -11,8 +11,7 @@ from typing import Final, Literal
 
 from deadletter import __version__, config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.units import count
 from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import block, exact_json, is_plain, line

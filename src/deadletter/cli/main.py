@@ -15,7 +15,6 @@ import typer
 from deadletter import __version__
 from deadletter.cli import config_options, waiting_options
 from deadletter.cli.policies import policy_options
-from deadletter.cli.terminal.exits import Exit, exit_for
 from deadletter.cli.terminal.options import (
     ApiOption,
     ConfigFile,
@@ -26,7 +25,7 @@ from deadletter.cli.terminal.options import (
     StoreOption,
     UrlOption,
 )
-from deadletter.cli.terminal.output import complain
+from deadletter.cli.terminal.output import Exit, complain, exit_for
 from deadletter.cli.topologies import topology_options
 from deadletter.errors import DeadletterError
 

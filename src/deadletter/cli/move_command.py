@@ -10,10 +10,9 @@ from deadletter import config
 from deadletter.amqp.address import Address
 from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link, supervise
+from deadletter.broker.streams import refuse_streams
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.care import parked_lines
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count, parse_rate, parse_span
 from deadletter.core.text.durations import elapsed_text
@@ -57,6 +56,7 @@ async def _move(
 ) -> Exit:
     async def look(link: Link) -> int:
         depth = await _depth(link, wish.source)
+        await refuse_streams(await link.connection("consume"), wish.source)
         await _depth(link, wish.target)
         return depth
 

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.care import parked_lines
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.units import count
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.deciding.failure import Failure
@@ -53,7 +51,8 @@ def run(
 
 
 def withheld_text(queue: str, held: Withheld) -> str:
-    return line(f"{queue} holds {count(held.messages)} that cannot be looked at: {held.why}")
+    number = "letters" if held.messages is None else count(held.messages)
+    return line(f"{queue} holds {number} that cannot be looked at: {held.why}")
 
 
 def _as_text(look: PeekResult, body_bytes: int) -> str:

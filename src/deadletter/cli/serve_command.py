@@ -17,7 +17,7 @@ from typing import Final
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
+from deadletter.cli.terminal.output import Exit
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.letter import names
 from deadletter.desk import server
@@ -80,9 +80,9 @@ async def _serve(load: Callable[[], Settings]) -> Exit:
         hub.emit,
         store_url=lambda settings: settings.store.in_force(os.environ, Path.home()),
         name=f"dlq serve {instance}",
-        each=log.wants_decisions or tracer is not None,
+        each=log.listener.wants_decisions or tracer is not None,
     )
-    desk = _Desk(service, settings, instance, lambda: log.dropped)
+    desk = _Desk(service, settings, instance, lambda: log.lines.dropped)
     channels = Channels(
         settings.alerts.channels,
         hub.emit,

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import columns, data, result
+from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.units import count
 from deadletter.config.urls import is_loopback
 from deadletter.core.text.durations import elapsed_text

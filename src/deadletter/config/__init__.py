@@ -7,8 +7,8 @@ patterns that match nothing, policies that are never reached, contradictions.
 * `tables/` the shape of the file, the one place where a key is defined; `tables/keys.py` walks it
 * `files.py` TOML and YAML with line numbers; `sources.py` lays file, environment and options over each other
 * `validate.py` the tree against the tables; `cross_checks.py` what tables cannot be beside each other
-* `settings.py` the values; `build.py` makes them; `effective.py` shows them
-* `values.py` times and counts as people write them; `urls.py` addresses; `secrets.py` what is never printed
+* `settings.py` the values; `build.py` makes them, and tells who wrote what
+* `urls.py` addresses; `secrets.py` what is never printed
 
 Importing this package is cheap; pydantic comes with the first call of `load`.
 """
@@ -43,7 +43,7 @@ def load(
     (`{"broker.url": url}`), None where the option was not given.
     """
     from deadletter.config import build, cross_checks
-    from deadletter.config.effective import effective
+    from deadletter.config.build import effective
     from deadletter.config.settings import Settings
     from deadletter.config.sources import gather
     from deadletter.config.validate import Validator

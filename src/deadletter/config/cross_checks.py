@@ -17,7 +17,7 @@ from deadletter.config.tables.base import Table
 from deadletter.config.tables.keys import nearest
 from deadletter.config.tables.serve import WatchTable
 from deadletter.config.validate import Validator, ValidParts
-from deadletter.core.deciding.coverage import covers, errors_cover, glob_covers
+from deadletter.core.deciding.coverage import covers, errors_cover
 from deadletter.core.deciding.policy import MAX_PROGRAM_CHARS, Match, Policy
 from deadletter.core.text.durations import duration_text
 from deadletter.core.text.glob import glob
@@ -182,7 +182,7 @@ def _watches(judge: Validator, parts: ValidParts, vhost: str) -> None:
 
 def _taken(judge: Validator, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:
     for earlier_place, earlier in before:
-        if glob_covers(earlier.takes, watch.takes):
+        if glob(earlier.takes, watch.takes):
             where = judge.gathered.source(("watches", earlier_place))
             judge.refuse(
                 ("watches", place, "dlq"),

@@ -16,7 +16,7 @@ from deadletter.core.deciding.backoff import Backoff
 from deadletter.core.deciding.deaths import CountBy, OriginBy
 from deadletter.core.deciding.policy import Policies
 from deadletter.core.guards.breaker import BreakerTerms
-from deadletter.store import default_url
+from deadletter.store.store_address import default_url
 
 Kind = Literal["option", "environment", "file", "default"]
 

@@ -2,13 +2,7 @@
 
     app.listen(ConsumerMetrics())                       # into prometheus_client's own registry
 
-| metric | labels | |
-| --- | --- | --- |
-| deadletter_consumer_messages_total | queue, fate | what became of messages |
-| deadletter_consumer_retries_total | queue, delay, error | retries by delay in seconds and type of error |
-| deadletter_consumer_parked_total | queue, cause, error | parked letters by cause and type of error |
-| deadletter_consumer_handler_seconds | queue | how long handlers took |
-| deadletter_consumer_paused | queue | 1 while a health check says no |
+What is counted by which labels stands below, and in `docs/consumer.md`.
 """
 
 from __future__ import annotations

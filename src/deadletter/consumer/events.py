@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from deadletter.core.deciding.states import Step
 from deadletter.core.letter.letter import Letter
 
 _log: Final = logging.getLogger("deadletter.consumer")
@@ -25,17 +24,6 @@ class Fate(StrEnum):
     DISCARDED = "discarded"
     STUCK = "stuck"
     """Its next place did not take it; it is tried again."""
-
-
-STEPS: Final = {
-    Fate.DONE: Step.DONE,
-    Fate.SKIPPED: Step.SKIPPED,
-    Fate.RETRIED: Step.DELAYED,
-    Fate.PARKED: Step.PARKED,
-    Fate.DISCARDED: Step.DISCARDED,
-    Fate.STUCK: Step.FAILED,
-}
-"""The same in the table of a letter's states, which the service's facts use too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

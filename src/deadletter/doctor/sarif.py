@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from deadletter.doctor.finding import Finding, Severity
+from deadletter.doctor.finding import Finding
 from deadletter.doctor.rules.case import Rule
 
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 
 
 def sarif(
@@ -56,7 +55,7 @@ def _result(vhost: str, finding: Finding, index: dict[str, int], file: str | Non
     return {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],
-        "level": _LEVELS[finding.severity],
+        "level": finding.severity.value,
         "message": {"text": f"{finding.why}\nPath: {' → '.join(finding.path)}\nFix: {finding.fix}"},
         "locations": [place],
         # The same finding tomorrow is the same finding: a code host shows it once.

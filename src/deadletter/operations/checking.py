@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from deadletter.amqp.address import Address
 from deadletter.amqp.channel import Channel
-from deadletter.amqp.connection import Connection
 from deadletter.broker.management import list_queues
 from deadletter.broker.queue_counts import counts_of
 from deadletter.broker.session import Connected, Link, supervise
@@ -133,18 +132,14 @@ async def _plan(link: Link, wish: CheckWish) -> tuple[list[tuple[str, str]], str
     if doubts:
         raise UsageError("; ".join(doubts))
     for queue, target in pairs:
-        if wish.names.is_fixed and not await _exists(connection, queue):
+        if wish.names.is_fixed and await counts_of(connection, queue) is None:
             raise QueueMissing(queue, link.address.vhost)
-        if not await _exists(connection, target):
+        if await counts_of(connection, target) is None:
             if not wish.create:
                 raise QueueMissing(target, link.address.vhost)
             if not wish.dry_run:
                 await _create(await connection.channel(), target, wish, connection.server_version)
     return pairs, connection.server_version
-
-
-async def _exists(connection: Connection, queue: str) -> bool:
-    return await counts_of(connection, queue) is not None
 
 
 async def _create(channel: Channel, target: str, wish: CheckWish, server_version: str) -> None:

@@ -2,8 +2,7 @@
 
 A single active consumer gets everything while it is there, an exclusive one lets nobody else in, and a stream
 hands out nothing to those who do not say from where. In AMQP all three look like an empty queue, or nearly
-so; the management API is asked for the difference, and where it does not answer the broker's own counts say
-what they can.
+so; the broker's own counts and refusals tell the difference.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from deadletter.amqp.address import Address
 from deadletter.broker.management import management
 from deadletter.broker.queue_counts import QueueCounts, counts_of_existing
 from deadletter.broker.session import Link, supervise
+from deadletter.broker.streams import STREAM_WORDS, is_stream
 from deadletter.errors import ManagementRefused
 
 
@@ -24,23 +24,26 @@ from deadletter.errors import ManagementRefused
 class Withheld:
     """Letters that are there and cannot be looked at."""
 
-    messages: int
+    messages: int | None
+    """None where nobody told."""
     why: str
 
 
 async def withheld(addresses: Sequence[Address], api: str | None, queue: str) -> Withheld | None:
     """What a queue holds although nothing of it was handed out; None when it is simply empty."""
 
-    async def count(link: Link) -> tuple[QueueCounts, Address]:
-        return await counts_of_existing(await link.connection("consume"), queue), link.address
+    async def count(link: Link) -> tuple[QueueCounts, bool, Address]:
+        connection = await link.connection("consume")
+        counted = await counts_of_existing(connection, queue)
+        return counted, await is_stream(connection, queue), link.address
 
-    (ready, consumers), address = await supervise(addresses, count)
-    told = await _told(address, api, queue)
-    if told.get("type") == "stream":
+    (ready, consumers), stream, address = await supervise(addresses, count)
+    if stream:
+        told = await _told(address, api, queue)
+        messages = told.get("messages")
         return Withheld(
-            messages=_number(told.get("messages")),
-            why="it is a stream, which is read from an offset and keeps what was read; letters are looked at "
-            "in queues",
+            messages=messages if isinstance(messages, int) else ready or None,
+            why=f"{STREAM_WORDS}; letters are looked at in queues",
         )
     if not ready:
         return None
@@ -57,12 +60,8 @@ async def withheld(addresses: Sequence[Address], api: str | None, queue: str) ->
 
 async def _told(address: Address, api: str | None, queue: str) -> Mapping[str, Any]:
     try:
-        async with management(address, api, need="only it tells the type of a queue") as asked:
+        async with management(address, api, need="only it counts what is in a stream") as asked:
             found = await asked.get_if_allowed("queues", below=quote(queue, safe=""))
     except ManagementRefused:
         return {}  # nobody has to have it
     return found if isinstance(found, Mapping) else {}
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

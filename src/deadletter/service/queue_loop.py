@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from deadletter.broker.session import Link
@@ -78,7 +79,8 @@ class QueueLoop:
                 pause_s = min(PAUSE_S * 2 ** min(tries - 1, 10), PAUSE_MAX_S)
                 self._emit(Trouble(what=f"queue:{self.source}", why=str(error), seconds=pause_s))
                 well.cancel()
-                await self._rest(pause_s)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), pause_s)
             finally:
                 well.cancel()
 
@@ -87,10 +89,3 @@ class QueueLoop:
         if self._in_trouble:
             self._in_trouble = False
             self._emit(Recovered(what=f"queue:{self.source}"))
-
-    async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopped.wait()
-        except TimeoutError:
-            return

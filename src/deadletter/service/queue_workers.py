@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final
+from typing import Any
 
 from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
@@ -40,12 +40,10 @@ from deadletter.service.own_topology.custody import SAFE, Safety
 from deadletter.service.policies_in_force import PolicySource
 from deadletter.service.queue_loop import QueueLoop
 from deadletter.service.survey import Sight, Watched
-from deadletter.service.sweeps import Sweeper
+from deadletter.service.sweeps import Halted, Sweeper
 from deadletter.service.task_set import TaskSet
 from deadletter.service.telling.fate_counter import FateCounter
 from deadletter.service.telling.service_events import FindingGone, FindingNamed, ServiceEvent, Trouble
-
-LATE_S: Final = 6.0
 
 
 class QueueWorkers:
@@ -265,14 +263,16 @@ class QueueWorkers:
     # -- deciding ----------------------------------------------------------------------------------------
     def _sweep_judging(self, queue: str) -> Judging:
         if not self._safety.takes:
-            raise ServiceRefused(f"letters are not safe in our queues: {self._safety.why}")
+            raise ServiceRefused(self._unsafe())
         return self._intake_judging(queue)
 
     def _intake_judging(self, queue: str) -> Judging:
         self._gates.begin(queue)
 
         def decide(letter: Letter) -> Verdict:  # through the table: policies change while a line runs
-            return self._sorters[queue].decide(letter) if self._safety.takes else Leave()
+            if not self._safety.takes:
+                return Leave(fate=Halted(self._unsafe()))
+            return self._sorters[queue].decide(letter)
 
         def again(letter: Letter, verdict: Send | Wrap, setback: Setback, why: str) -> Verdict:
             return self._sorters[queue].again(letter, verdict, setback, why)
@@ -284,6 +284,9 @@ class QueueWorkers:
             on_failure=self._fates.failure_in(queue),
             on_missing=self._ways.forget,
         )
+
+    def _unsafe(self) -> str:
+        return f"letters are not safe in our queues: {self._safety.why}"
 
     def _sorter(self, one: Watched) -> Sorter:
         intake = WatchedQueue(

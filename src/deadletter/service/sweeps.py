@@ -3,7 +3,7 @@
 A sweep looks at the letters that were there when it began, each once: what dies again meanwhile waits for the
 next one, so nothing spins. A sweep that a gate held is not over: the letters stay in their queue, and when
 the gate lets them they go on (`go_on`), also on the next connection. Such a sweep counts towards no limit
-unless it moved something.
+unless it moved something. Nor does one that was refused, or broken off, because letters would not be safe.
 
 The clock of a watch belongs to one instance (a lease); when it dies another takes over within seconds. A
 sweep itself has a lease of its own, so one that somebody asks for does not meet one that is running.
@@ -15,8 +15,9 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from deadletter.broker.lease import Lease
 from deadletter.broker.session import Link
@@ -24,11 +25,10 @@ from deadletter.config.settings import Mode, Watch
 from deadletter.core.deciding.backoff import compile_schedule
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
-from deadletter.core.guards.flow import Flow
-from deadletter.errors import ConnectionLost, DeadletterError
+from deadletter.errors import ConnectionLost, DeadletterError, ServiceRefused
 from deadletter.move.asked_limits import LimitSource, by_default
 from deadletter.move.courier import Bounds, Courier, Judging, MoveTally, Terms
-from deadletter.service.guarding.allowance import Allowance
+from deadletter.service.guarding.gates import Gates
 from deadletter.service.guarding.kept import Kept, Shut, Soon, Take, in_words, next_step
 from deadletter.service.telling.service_events import (
     KeptBy,
@@ -51,12 +51,11 @@ GATE: Final = "gate"
 """Who asked for a sweep that goes on: the gate that had held it."""
 
 
-class SweepGuards(Protocol):
-    """The guards, as a sweep needs them."""
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """The fate of a letter about which nothing was decided: it would not be safe in our queues."""
 
-    def allowance(self, key: str) -> Allowance: ...
-
-    def flow(self, key: str) -> Flow: ...
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +68,8 @@ class Swept:
     """Why there was none."""
     elsewhere: bool = False
     """There was none because it is being swept already."""
+    halted: str = ""
+    """Why it was broken off: letters were not safe any more."""
 
 
 @dataclass(slots=True)
@@ -80,6 +81,7 @@ class _Run:
     left: int = 0
     failed: int = 0
     seconds: float = 0.0
+    halted: str = ""
 
 
 class Sweeper:
@@ -91,7 +93,7 @@ class Sweeper:
         watch: Watch,
         judging: Callable[[], Judging],
         *,
-        gates: SweepGuards,
+        gates: Gates,
         prefetch: int,
         limits: LimitSource = by_default,
         emit: Callable[[ServiceEvent], None],
@@ -196,7 +198,7 @@ class Sweeper:
                 self._turns += 1
             self._fail(f"the sweep did not happen: {error}")
             return
-        if swept.refused and self.watch.mode is Mode.STARTUP:
+        if (swept.refused or swept.halted) and self.watch.mode is Mode.STARTUP:
             return
         self._turns += 1
         if swept.ended is not None and (not swept.ended.kept or swept.ended.moved):
@@ -229,13 +231,15 @@ class Sweeper:
             return Swept(dlq=self.dlq, refused=refused, elsewhere=True)
         try:
             run = _Run()
-            tally, self._kept = await self._pass(link, Bounds(), None)
+            tally, self._kept = await self._pass(link, run, Bounds(), None)
             self._in_vain, self._not_before = 0, 0.0
             run.seen, run.moved, run.seconds = _seen(tally), tally.moved, tally.seconds
             run.left, run.failed = tally.left, tally.failed
             await self._while_it_goes(link, run)
         finally:
             await lease.release()
+        if run.halted and not run.moved:
+            raise ServiceRefused(run.halted)
         if self._in_trouble:
             self._in_trouble = False
             self._emit(Recovered(what=f"queue:{self.dlq}"))
@@ -282,7 +286,7 @@ class Sweeper:
 
     async def _take(self, link: Link, run: _Run, count: int, rate_per_s: float | None) -> None:
         before = self._kept
-        tally, kept = await self._pass(link, Bounds(count=count), rate_per_s)
+        tally, kept = await self._pass(link, run, Bounds(count=count), rate_per_s)
         gone, seen = tally.moved + tally.dropped, _seen(tally)
         # Where fewer came than were asked for, somebody else took the others.
         untouched = before.letters + before.others - count if seen == count else 0
@@ -304,7 +308,9 @@ class Sweeper:
             pause_s = min(PAUSE_MAX_S, 2.0 ** min(self._in_vain, 10))
             self._not_before = asyncio.get_running_loop().time() + pause_s
 
-    async def _pass(self, link: Link, bounds: Bounds, rate_per_s: float | None) -> tuple[MoveTally, Kept]:
+    async def _pass(
+        self, link: Link, run: _Run, bounds: Bounds, rate_per_s: float | None
+    ) -> tuple[MoveTally, Kept]:
         """Look at letters, each once. What is left of them: by the gate that keeps them, and the others."""
         by: Counter[str] = Counter()
         judging = self._judging()
@@ -313,6 +319,8 @@ class Sweeper:
             judging.on_fate(fate)
             if isinstance(fate, LetterFate) and fate.step is Step.LEFT and fate.gate:
                 by[fate.gate] += 1
+            elif isinstance(fate, Halted):
+                run.halted = fate.why
 
         self._courier = Courier(
             [],
@@ -349,18 +357,15 @@ class Sweeper:
         )
         self.last = ended
         self._emit(ended)
-        return Swept(dlq=self.dlq, ended=ended)
+        return Swept(dlq=self.dlq, ended=ended, halted=run.halted)
 
     def _fail(self, why: str) -> None:
         self._in_trouble = True
         self._emit(Trouble(what=f"queue:{self.dlq}", why=why))
 
     async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await self._stopped.wait()
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), max(0.0, seconds))
 
 
 def _seen(tally: MoveTally) -> int:

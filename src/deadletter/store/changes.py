@@ -29,9 +29,11 @@ from deadletter.core.deciding.event_config import MAX_ROWS, Row
 from deadletter.errors import StoreUnreachable
 from deadletter.store import event_table
 from deadletter.store.database_errors import FOREIGN, is_forbidden
+from deadletter.store.event_table import event_config
 from deadletter.store.store_address import SqliteAddress
-from deadletter.store.tables import CHANNEL, TRIGGER, event_config
 
+CHANNEL: Final = "deadletter_policies"
+TRIGGER: Final = "deadletter_notify"
 POLL_S: Final = 1.0
 CHECK_S: Final = 10.0
 _HEARING_S: Final = 1.0

@@ -10,15 +10,21 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
-from sqlalchemy import delete, func, insert, literal, select, text, update
+from sqlalchemy import Integer, String, column, delete, func, insert, literal, select, table, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from deadletter.core.deciding.event_config import MAX_ROWS, Row
+from deadletter.core.deciding.event_config import MAX_ROWS, TABLE, Row
 from deadletter.core.letter import header_values
 from deadletter.store.database_errors import FOREIGN, sqlstate
 from deadletter.store.engine import WRITES
-from deadletter.store.tables import EVENT_LOCK, event_config
 
+EVENT_LOCK: Final = 0x6465_6164_6C65_7402
+"""PostgreSQL's advisory locks are numbers; this is "deadlet" and one more."""
+event_config: Final = table(
+    TABLE, column("id", Integer), column("name", String), column("max_retries", Integer)
+)
+"""The columns we use and no others, whatever else the table may have. It is named without a schema, so
+`search_path` decides where it is."""
 _TAKEN: Final = "23505"
 _TRIES: Final = 5
 _MAX_WHOLE: Final = 2**63

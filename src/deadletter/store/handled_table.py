@@ -9,14 +9,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import BigInteger, String, column, delete, select, table, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.store.tables import handled
-
 CLEAN_MAX: Final = 10_000
 """So many rows are forgotten at once, so that nobody waits long for it."""
+
+handled: Final = table(
+    "deadletter_handled",
+    column("queue", String),
+    column("key", String),
+    column("state", String),
+    column("at_ms", BigInteger),
+    column("until_ms", BigInteger),
+)
 
 
 class HandledState(StrEnum):

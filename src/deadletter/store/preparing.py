@@ -28,8 +28,10 @@ from deadletter.errors import StoreRefused, StoreUnreachable
 from deadletter.store.database_errors import FOREIGN, in_our_words, is_forbidden
 from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.store_address import PostgresAddress, SqliteAddress, StoreAddress, parse
-from deadletter.store.tables import MIGRATION_LOCK, VERSION_TABLE
 
+VERSION_TABLE: Final = "deadletter_version"
+"""Alembic's, under a name of ours: an application in the same database may use Alembic too."""
+MIGRATION_LOCK: Final = 0x6465_6164_6C65_7401
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _BY_HAND: Final = f"CREATE TABLE {TABLE} (id integer PRIMARY KEY, name varchar(100), max_retries integer)"
 

@@ -3,7 +3,7 @@
 `return` and `ladder` have as many delays as are asked for. `loop` and `native` have the queue's own schedule
 and refuse rules with another; in `external` the delays are whatever the application or `dlq serve` declared.
 
-About `consumer.queues.settling`, `broker.asked_delays`, `consumer.queues.extra_rungs`,
+About `consumer.queues.settling`, `broker.asked_delays`, `consumer.queues.layout_routes`,
 `consumer.queues.due_release`.
 """
 

@@ -1,7 +1,7 @@
 """A consumer's life on a real broker: deaths, ends, pauses, budgets, batches, and where messages go.
 
 About `consumer.app`, `consumer.serving`, `consumer.queues.workers`, `consumer.queues.hand`,
-`consumer.queues.extra_rungs`, `consumer.statistics`.
+`consumer.queues.layout_routes`, `consumer.statistics`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A handler sends its own process SIGKILL, as the kernel does when memory runs out: no goodbye, and everything
 that was in hand goes back.
 
-About `consumer.queues.suspicion`, `consumer.handlers.threads`, `consumer.queues.hand`.
+About `consumer.queues.suspicion`, `consumer.handlers.calling`, `consumer.queues.hand`.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from deadletter.amqp.address import parse_addresses
 from deadletter.broker.live_topology import read_topology
 from deadletter.core.topology.look_cost import no_limit_arguments
 from deadletter.doctor.finding import Finding
-from deadletter.doctor.rules import cycles, examine, limits, loss, multiplying, strategy
+from deadletter.doctor.rules import cycles, examine, limits, loss, multiplying, rules_in, strategy
 from deadletter.doctor.rules.case import Case
 
-MINE = {rule.id for rule in (*loss.RULES, *limits.RULES, *strategy.RULES, *multiplying.RULES, *cycles.RULES)}
+MINE = {rule.id for rule in rules_in(loss, limits, strategy, multiplying, cycles)}
 SETTLED_S = 0.5
 """Long enough for a letter to die and to arrive, or to be missed: the twins show that it is."""
 AT_LEAST_ONCE = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}

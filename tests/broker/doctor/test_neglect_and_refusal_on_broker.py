@@ -29,10 +29,10 @@ from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.rabbitmq_versions import version_of
 from deadletter.core.topology.vhost import Queue, Topology, topology
 from deadletter.doctor.finding import Finding, Severity
-from deadletter.doctor.rules import access, effects, live, neglect, refusal, upgrades
+from deadletter.doctor.rules import access, alternates, effects, live, neglect, refusal, rules_in, upgrades
 from deadletter.doctor.rules.case import Case
 
-ALL = (*refusal.RULES, *neglect.RULES, *effects.RULES, *upgrades.RULES, *access.RULES, *live.RULES)
+ALL = rules_in(refusal, alternates, neglect, effects, upgrades, access, live)
 SLOW_S = 90.0
 """Figures of a quorum queue are up to ten seconds old."""
 

@@ -1,8 +1,8 @@
 """`dlq topology` on a real broker: plan, apply, diff, migrate, draw; every line of what it promises.
 
 About `operations.apply`, `operations.migrating.migrate`, `operations.migrating.swap`,
-`operations.migrating.carry`, `broker.declare`, `broker.queue_removal`, `core.topology.migration_obstacles`,
-`cli.topologies.topology_command`, `core.letter.same_letter`.
+`operations.migrating.carry`, `broker.declare`, `broker.queue_removal`, `core.topology.migration`,
+`cli.topologies.topology_command`.
 """
 
 from __future__ import annotations

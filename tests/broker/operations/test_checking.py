@@ -1,6 +1,6 @@
 """`dlq check` on a real broker: the one-shot checker, every line of what it promises.
 
-About `operations.checking`, `operations.lifting`, `cli.check_command`, `cli.terminal.care`,
+About `operations.checking`, `operations.lifting`, `cli.check_command`, `cli.terminal.output`,
 `broker.queue_counts`.
 """
 

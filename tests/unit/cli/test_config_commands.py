@@ -1,7 +1,7 @@
 """The commands on settings and policies, as a person types them.
 
 About `cli.config_command`, `cli.config_options`, `cli.policies.policy_command`,
-`cli.policies.policy_options`, `cli.letter_file`, `config.effective`, `core.deciding.explain`.
+`cli.policies.policy_options`, `cli.letter_file`, `config.build`, `core.deciding.explain`.
 """
 
 from __future__ import annotations

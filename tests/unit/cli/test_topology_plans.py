@@ -1,7 +1,7 @@
 """`dlq topology` where no broker is asked: plans in every form, what is refused, back-off as one types it.
 
 About `cli.topologies.topology_command`, `cli.topologies.topology_options`, `cli.topologies.topology_words`,
-`cli.schedule`, `core.letter.same_letter`.
+`cli.terminal.units`, `operations.migrating.carry`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from deadletter.cli.main import app
-from deadletter.cli.schedule import parse_backoff
+from deadletter.cli.terminal.units import parse_backoff
 from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed, Linear
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value, encode
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import HEADERS, MESSAGE_ID, RawMessage
-from deadletter.core.letter.same_letter import likeness
 from deadletter.errors import UsageError
+from deadletter.operations.migrating.carry import likeness
 
 ASKED = ("topology", "plan", "--queue", "orders", "--broker-version", "4.3.6", "--backoff", "1s,1min")
 

@@ -1,6 +1,6 @@
 """The settings of the service: what comes out, where it came from, and what is refused.
 
-About `config.tables.serve`, `config.build`, `config.values`.
+About `config.tables.serve`, `config.build`, `config.tables.base`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 from deadletter.config import load
 from deadletter.config.settings import GuardSettings, Mode, ServeSettings, Settings, StoreSettings
 from deadletter.config.tables import serve
+from deadletter.config.tables.base import LISTEN_PATTERN, listen
 from deadletter.config.tables.file import json_schema
 from deadletter.config.tables.keys import variables
-from deadletter.config.values import LISTEN_PATTERN, listen
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import MAX_BUDGET_PER_MINUTE, Policy
 from deadletter.core.guards.breaker import BreakerTerms

@@ -1,7 +1,7 @@
 """The consumer on the memory broker, in virtual time: what an application's author would test.
 
 About `consumer.app`, `consumer.serving`, `consumer.queues.queue_consumer`, `consumer.queues.workers`,
-`testing.memory.broker`, `testing.memory.laying`.
+`testing.memory.broker`.
 """
 
 from __future__ import annotations

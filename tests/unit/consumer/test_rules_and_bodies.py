@@ -1,6 +1,6 @@
 """Rules, bodies, failure details, and the message as a handler sees it.
 
-About `consumer.outcomes`, `consumer.backoffs`, `consumer.message`, `consumer.handlers.decoding`,
+About `consumer.outcomes`, `consumer.backoffs`, `consumer.message`, `consumer.handlers.signature`,
 `consumer.handlers.failure_details`, `consumer.handlers.handler_end`.
 """
 
@@ -17,8 +17,8 @@ import pytest
 
 from deadletter.consumer.backoffs import exponential, fixed, linear, own
 from deadletter.consumer.handlers import handler_end
-from deadletter.consumer.handlers.decoding import decoder_for
 from deadletter.consumer.handlers.failure_details import MESSAGE_CHARS, STACK_CHARS, Teller, slimmer
+from deadletter.consumer.handlers.signature import decoder_for
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import (
     Discard,

@@ -31,11 +31,11 @@ from deadletter.core.topology.vhost import (
     topology,
 )
 from deadletter.doctor.finding import Finding, Severity
-from deadletter.doctor.rules import RULES, cycles, examine, limits, loss, multiplying, strategy
+from deadletter.doctor.rules import RULES, cycles, examine, limits, loss, multiplying, rules_in, strategy
 from deadletter.doctor.rules.case import Case
 from deadletter.errors import UsageError
 
-MINE = (*loss.RULES, *limits.RULES, *strategy.RULES, *multiplying.RULES, *cycles.RULES)
+MINE = rules_in(loss, limits, strategy, multiplying, cycles)
 Part: TypeAlias = Exchange | Queue | Binding | BrokerPolicy
 
 

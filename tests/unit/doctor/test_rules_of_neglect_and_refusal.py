@@ -30,18 +30,11 @@ from deadletter.core.topology.vhost import (
     topology,
 )
 from deadletter.doctor.finding import Finding, Severity
-from deadletter.doctor.rules import access, effects, live, neglect, refusal, upgrades
+from deadletter.doctor.rules import access, alternates, effects, live, neglect, refusal, rules_in, upgrades
 from deadletter.doctor.rules.case import Case, Rule
 
 NOW_MS = 1_800_000_000_000
-ALL: tuple[Rule, ...] = (
-    *refusal.RULES,
-    *neglect.RULES,
-    *effects.RULES,
-    *upgrades.RULES,
-    *access.RULES,
-    *live.RULES,
-)
+ALL: tuple[Rule, ...] = rules_in(refusal, alternates, neglect, effects, upgrades, access, live)
 IDLE = QueueState()
 WORKED = QueueState(consumers=(LiveConsumer(tag="worker", prefetch=10, user="app"),))
 
@@ -1080,7 +1073,7 @@ def test_a_numbered_delay_that_is_not_what_the_settings_say() -> None:
     )
     delays_ms = {"queue.delay.1": 20_000, "queue.delay.2": 15_000, "queue.delay.3": 20_000}
     case = Case(topology=shape, now_ms=NOW_MS, delays_ms=delays_ms)
-    found = [finding for rule in effects.RULES for finding in rule.check(case)]
+    found = [finding for rule in rules_in(effects) for finding in rule.check(case)]
     assert [(one.rule, one.subject, one.severity) for one in found] == [
         ("delay-without-ttl", "queue.delay.2", Severity.ERROR),
         ("argument-over-policy", "queue.delay.1", Severity.WARNING),

@@ -19,13 +19,13 @@ from tests.amqp_server import Peer, serving
 from deadletter.amqp.address import Address
 from deadletter.broker.lease import lease_name
 from deadletter.broker.session import Link
-from deadletter.config.settings import Mode, Watch
+from deadletter.config.settings import GuardSettings, Mode, Watch
 from deadletter.core.deciding.backoff import Exponential, Fixed
-from deadletter.core.guards.flow import FREE, Flow
+from deadletter.core.deciding.policy import Policies
 from deadletter.errors import ConnectionLost
 from deadletter.move.courier import Judging
 from deadletter.move.verdict import Leave
-from deadletter.service.guarding.allowance import Allowance
+from deadletter.service.guarding.gates import Gates
 from deadletter.service.sweeps import Sweeper
 from deadletter.service.telling.service_events import LeaseChanged, ServiceEvent, SweepEnded, Trouble
 
@@ -74,16 +74,6 @@ class Broker:
             peer.say(channel, oracle.declare_ok(name, 0, 0))
 
 
-class Open:
-    """Gates that keep nothing."""
-
-    def allowance(self, _key: str) -> Allowance:
-        return Allowance(count=None)
-
-    def flow(self, _key: str) -> Flow:
-        return FREE
-
-
 class Clocked:
     """A sweeper of one watch on such a broker."""
 
@@ -97,7 +87,7 @@ class Clocked:
             DLQ,
             watch,
             lambda: Judging(decide=lambda _letter: Leave()),
-            gates=Open(),
+            gates=Gates(GuardSettings(), Policies(), lambda _event: None),
             prefetch=10,
             emit=self._on_event,
             dice=lambda: 0.0,

@@ -26,7 +26,7 @@ from deadletter.cli.demo import demo_consumer, demo_serve
 from deadletter.cli.doctor_command import finding_text
 from deadletter.cli.peek_command import letter_text
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
+from deadletter.cli.terminal.output import Exit
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
 from deadletter.core import layouts

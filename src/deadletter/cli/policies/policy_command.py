@@ -18,8 +18,7 @@ from deadletter.cli.peek_command import withheld_text
 from deadletter.cli.policies import policy_store
 from deadletter.cli.policies.policy_store import StoreLook
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import columns, data, result
+from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.deciding.deaths import OriginBy

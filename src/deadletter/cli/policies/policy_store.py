@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import complain, data, result
+from deadletter.cli.terminal.output import Exit, complain, data, result
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Settings
 from deadletter.core.deciding.event_config import TABLE, InForce, Row, check_new, in_force, policies_from
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import StoreError, TableMissing, UsageError
 from deadletter.store.store_address import SqliteAddress, parse
+
+if TYPE_CHECKING:
+    from deadletter.store.opening import Store
 
 _T = TypeVar("_T")
 
@@ -40,8 +42,9 @@ def look(settings: Settings) -> StoreLook:
     address = parse(url)
     if isinstance(address, SqliteAddress) and not address.path.exists() and settings.store.url is None:
         return StoreLook(in_force=InForce(policies=file))
+    rows: list[Row] = []
     try:
-        rows = _rows(url)
+        rows = _unless_absent(url, lambda store: store.event_rows(), rows)
     except StoreError as error:
         return StoreLook(in_force=InForce(policies=file), store=str(address), trouble=error)
     return StoreLook(in_force=in_force(rows, file=file, backoff=file.default.backoff), store=str(address))
@@ -53,15 +56,8 @@ def set_retries(
     settings = config.load(config=file, options={"store.url": store})
     url = _url_to_write(settings)
     check_new(routing_key, max_retries)
-
-    async def write() -> None:
-        from deadletter.store.opening import open_store
-
-        async with open_store(url) as opened:
-            await opened.set_event(routing_key, max_retries)
-
     try:
-        event_loop.run(write())
+        _asked(url, lambda store: store.set_event(routing_key, max_retries), prepare=True)
     except StoreError as error:
         return told(error)
     where = str(parse(url))
@@ -78,15 +74,8 @@ def remove(*, routing_key: str, file: Path | None, store: str | None, as_json: b
     settings = config.load(config=file, options={"store.url": store})
     url = _url_to_write(settings)
     address = parse(url)
-
-    async def delete() -> int:
-        from deadletter.store.opening import open_store
-
-        async with open_store(url, prepare=False) as opened:
-            return await opened.remove_event(routing_key)
-
     try:
-        removed = _unless_absent(url, lambda: event_loop.run(delete()), 0)
+        removed = _unless_absent(url, lambda store: store.remove_event(routing_key), 0)
     except StoreError as error:
         return told(error)
     if as_json:
@@ -106,25 +95,25 @@ def told(error: StoreError | None) -> Exit:
     return Exit.UNREACHABLE
 
 
-def _rows(url: str) -> list[Row]:
-    async def read() -> list[Row]:
-        from deadletter.store.opening import open_store
-
-        async with open_store(url, prepare=False) as opened:
-            return await opened.event_rows()
-
-    return _unless_absent(url, lambda: event_loop.run(read()), [])
-
-
-def _unless_absent(url: str, ask: Callable[[], _T], otherwise: _T) -> _T:
+def _unless_absent(url: str, ask: Callable[[Store], Awaitable[_T]], otherwise: _T) -> _T:
     """A store that nobody has written to yet has no file or no table: there is nothing in it."""
     address = parse(url)
     if isinstance(address, SqliteAddress) and not address.path.exists():
         return otherwise
     try:
-        return ask()
+        return _asked(url, ask, prepare=False)
     except TableMissing:
         return otherwise
+
+
+def _asked(url: str, ask: Callable[[Store], Awaitable[_T]], *, prepare: bool) -> _T:
+    async def answer() -> _T:
+        from deadletter.store.opening import open_store
+
+        async with open_store(url, prepare=prepare) as store:
+            return await ask(store)
+
+    return event_loop.run(answer())
 
 
 def _url_to_write(settings: Settings) -> str:

@@ -19,8 +19,8 @@ from deadletter.move import courier
 class MoveScreen:
     """Listens to a courier and shows how far it is."""
 
-    def __init__(self, description: str, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False, quiet=quiet)
+    def __init__(self, description: str) -> None:
+        self._console = Console(stderr=True, highlight=False)
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -28,7 +28,7 @@ class MoveScreen:
             TextColumn("{task.fields[rate]}", markup=False),
             TimeRemainingColumn(),
             console=self._console,
-            disable=quiet or not self._console.is_terminal,
+            disable=not self._console.is_terminal,
             transient=True,
         )
         self._task = self._bar.add_task(safe_text.line(description), total=None, rate="")

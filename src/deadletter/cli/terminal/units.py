@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from deadletter.core.text.durations import UNIT_MS, duration_ms
+from deadletter.core.deciding.backoff import DEFAULT_CAP_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.text.durations import UNIT_MS, duration_ms, whole_duration_ms
 from deadletter.errors import UsageError
 
 _RATE: Final = re.compile(rf"(?P<number>\d+(\.\d+)?)\s*(/\s*(?P<unit>{'|'.join(UNIT_MS)}))?")
@@ -34,3 +35,24 @@ def parse_span(text: str) -> float:
 def count(number: int, noun: str = "letter") -> str:
     """`1 letter`, `20,000 letters`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def parse_backoff(text: str) -> Backoff:
+    """`1s,5s,30s`, `linear:10s..5min`, `exponential:1s..10min`: delays, or how they grow up to a cap."""
+    kind, colon, span = text.partition(":")
+    try:
+        if not colon:
+            return Fixed(delays_ms=tuple(whole_duration_ms(part) for part in text.split(",")))
+        first, dots, cap = span.partition("..")
+        cap_ms = whole_duration_ms(cap) if dots else DEFAULT_CAP_MS
+        match kind.strip():
+            case "linear":
+                return Linear(step_ms=whole_duration_ms(first), cap_ms=cap_ms)
+            case "exponential":
+                return Exponential(first_ms=whole_duration_ms(first), cap_ms=cap_ms)
+            case _:
+                raise ValueError("linear:STEP..CAP, exponential:FIRST..CAP, or a list of times")
+    except ValueError as error:
+        raise UsageError(
+            f"--backoff: expected {error}, got {text!r}; for example 1s,5s,30s or exponential:1s..10min"
+        ) from error

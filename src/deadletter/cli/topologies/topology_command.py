@@ -10,21 +10,19 @@ from pathlib import Path
 from deadletter import config
 from deadletter.broker.definitions_file import read_definitions
 from deadletter.broker.live_topology import read_topology
-from deadletter.cli.schedule import parse_backoff
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import parse_rate
+from deadletter.cli.terminal.units import parse_backoff, parse_rate
 from deadletter.cli.topologies import topology_words
 from deadletter.config.settings import Settings
 from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Fixed, Schedule, compile_schedule
 from deadletter.core.deciding.policy import Policy
+from deadletter.core.layouts.request import Plan
 from deadletter.core.text.safe_text import exact_json, line
 from deadletter.core.topology.definitions_export import definitions as definitions_of
 from deadletter.core.topology.drift import compare
-from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.vhost import Queue, Topology, topology
 from deadletter.doctor.finding import Finding
 from deadletter.doctor.rules.case import Case

@@ -11,10 +11,10 @@ from deadletter.broker.declare import DeclaredItem, DeclareOutcome
 from deadletter.cli.terminal.output import columns
 from deadletter.cli.terminal.units import count
 from deadletter.core.layouts import correction_text
+from deadletter.core.layouts.request import Plan
 from deadletter.core.text.safe_text import line
 from deadletter.core.topology import drift
 from deadletter.core.topology.definitions_export import definitions
-from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.vhost import Topology
 from deadletter.doctor.finding import Finding
 from deadletter.drawing.graph import Graph

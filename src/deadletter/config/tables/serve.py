@@ -256,7 +256,7 @@ class Serve(Table):
     tidy_ms: Survey = Field(
         default=as_written("1min"),
         alias="tidy",
-        description="How often to look for delays and ways back of ours that nobody uses any more.",
+        description="How often to look for queues and ways back of ours that nobody uses any more.",
     )
     tidy_after_ms: Tidying = Field(
         default=as_written("1h"),

@@ -7,13 +7,13 @@ the others are done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from deadletter.consumer.handlers.handler_end import ALREADY_DONE, Done, Failed, HandlerEnd
 from deadletter.consumer.handlers.handling import Handling
 from deadletter.consumer.handlers.once import is_done
-from deadletter.consumer.handlers.signature import Signature, batch_signature_of
+from deadletter.consumer.handlers.signature import batch_signature_of
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import BatchFailed
 from deadletter.errors import UsageError
@@ -22,8 +22,7 @@ from deadletter.errors import UsageError
 class BatchHandler(Handling):
     """One function for many messages of one queue at once."""
 
-    def _read(self, function: Callable[..., Any]) -> Signature:
-        return batch_signature_of(function)
+    _read = staticmethod(batch_signature_of)
 
     async def __call__(self, messages: Sequence[Message]) -> list[HandlerEnd]:
         """Handle them, and say what became of each."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -31,8 +30,11 @@ from deadletter.errors import UsageError
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
-class Handling(ABC):
+class Handling:
     """What a handler of one message and a handler of many have in common."""
+
+    _read: Callable[[Callable[..., Any]], Signature]
+    """What the parameters of a function ask for."""
 
     def __init__(
         self,
@@ -57,10 +59,6 @@ class Handling(ABC):
             raise UsageError(
                 f"handler {self.name}: expected idempotent=StoreIds(…) for its Transaction, got none"
             )
-
-    @abstractmethod
-    def _read(self, function: Callable[..., Any]) -> Signature:
-        """What its parameters ask for."""
 
     @property
     def name(self) -> str:
@@ -129,8 +127,7 @@ class Handling(ABC):
 class Handler(Handling):
     """One function for the messages of one queue."""
 
-    def _read(self, function: Callable[..., Any]) -> Signature:
-        return signature_of(function)
+    _read = staticmethod(signature_of)
 
     @cached_property
     def _direct(self) -> Callable[..., Any] | None:

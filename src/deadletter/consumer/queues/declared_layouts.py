@@ -31,15 +31,14 @@ from deadletter.broker.queue_counts import counts_on
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Lost
 from deadletter.consumer.outcomes import Rules
-from deadletter.consumer.queues.extra_rungs import extra_rung
-from deadletter.consumer.queues.layout_routes import LayoutRoutes
+from deadletter.consumer.queues.layout_routes import LayoutRoutes, extra_rung
 from deadletter.core import layouts
 from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
+from deadletter.core.layouts.request import Plan
 from deadletter.core.layouts.service import level, serving
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.drift import planned_exchanges
 from deadletter.core.topology.layout_names import ConsumerLayout
-from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.safekeeping import shortfalls
 from deadletter.core.topology.vhost import Queue, Topology
@@ -290,7 +289,10 @@ class DeclaredLayouts:
                     found = await housekeeper.round()
                     if found:
                         _log.info(
-                            "deleted what nobody uses: %d delays, %d ways back", found.delays, found.ways
+                            "deleted what nobody uses: %d delays, %d queues of held letters, %d ways back",
+                            found.delays,
+                            found.held,
+                            found.ways,
                         )
 
     async def mend(self, wanted: Wanted, target: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from deadletter.consumer.events import Audience, Paused, Resumed
@@ -23,44 +24,36 @@ PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
 
 
+@dataclass(frozen=True, slots=True)
 class HealthWait:
     """Of one queue; open while all of its checks say yes."""
 
-    def __init__(
-        self,
-        queue: str,
-        checks: tuple[HealthCheck, ...],
-        emit: Audience,
-        *,
-        every_s: float = CHECK_S,
-        pause_s: float = PAUSE_S,
-    ) -> None:
-        self._queue = queue
-        self._checks = checks
-        self._emit = emit
-        self._every_s = every_s
-        self._pause_s = pause_s
+    queue: str
+    checks: tuple[HealthCheck, ...]
+    emit: Audience
+    every_s: float = CHECK_S
+    pause_s: float = PAUSE_S
 
     async def opened(self) -> None:
         """Until the checks say yes."""
-        pause_s, paused = self._pause_s, False
+        pause_s, paused = self.pause_s, False
         while (why := await self._why_not()) is not None:
             paused = True
-            self._emit(Paused(queue=self._queue, why=why, seconds=pause_s))
+            self.emit(Paused(queue=self.queue, why=why, seconds=pause_s))
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
         if paused:
-            self._emit(Resumed(queue=self._queue))
+            self.emit(Resumed(queue=self.queue))
 
     async def closed(self) -> None:
         """Until one of the checks says no; for ever where there are none."""
-        if not self._checks:
+        if not self.checks:
             await asyncio.Event().wait()
         while await self._why_not() is None:  # noqa: ASYNC110 -- nobody tells of it, it must be asked
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(self.every_s)
 
     async def _why_not(self) -> str | None:
-        for check in self._checks:
+        for check in self.checks:
             try:
                 async with asyncio.timeout(ANSWER_S):
                     if not await check():

@@ -26,14 +26,15 @@ from deadletter.core.deciding.backoff import MAX_DELAY_MS, Schedule
 from deadletter.core.deciding.deaths import read_history
 from deadletter.core.layouts import ladder, looping
 from deadletter.core.layouts.naming import ASKED, around, asked_name, dlq_name, level_name
+from deadletter.core.layouts.pieces import delay_queue
 from deadletter.core.letter import header_values, names
-from deadletter.core.letter.carried import carried
 from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg, delivery_count
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import HEADERS, flags_of
-from deadletter.core.letter.parking import Cause
+from deadletter.core.letter.parking import Cause, carried
 from deadletter.core.topology.layout_names import ConsumerLayout
+from deadletter.core.topology.vhost import Queue
 from deadletter.move.verdict import Send, Wrap
 from deadletter.retrying.parking import PARKED, ParkingPlace, park, park_wrapped
 
@@ -298,3 +299,24 @@ def rounded_ms(delay_ms: int) -> int:
     """What a handler asked for, in a few digits, never shorter: each delay is a queue."""
     unit: int = 10 ** max(0, len(str(delay_ms)) - _DIGITS)
     return min(-(-delay_ms // unit) * unit, MAX_DELAY_MS)
+
+
+def delay_of(queue: str, target: str) -> int | None:
+    """How long letters wait in this queue; None when it is not such a queue of `queue`."""
+    digits = target.rpartition(".")[2].removesuffix("ms")
+    if digits.isdecimal() and len(digits) <= 10 and target == extra_rung_name(queue, int(digits)):
+        return int(digits)
+    return None
+
+
+def extra_rung(queue: str, target: str) -> Queue | None:
+    """The queue for this delay, opened when a letter first needs it; None when `target` is no such queue.
+
+    Like a rung it holds its letters for one time and passes them on, at least once, to the queue's own
+    `__retry_dlx`; unlike a rung its time is in its name and never changes.
+    """
+    delay_ms = delay_of(queue, target)
+    if delay_ms is None:
+        return None
+    back = around("", queue, "__retry_dlx")
+    return delay_queue(target, {"dead-letter-exchange": back, "message-ttl": delay_ms})

@@ -9,12 +9,7 @@ from __future__ import annotations
 
 from deadletter.core.deciding.policy import Match
 from deadletter.core.text.glob import glob
-from deadletter.core.topology.topic import topic_covers
-
-
-def glob_covers(wide: str, narrow: str) -> bool:
-    """Whether every text that `narrow` matches is matched by `wide`, as far as one can see."""
-    return glob(wide, narrow)
+from deadletter.core.topology.routing_keys import topic_covers
 
 
 def covers(wide: Match, narrow: Match) -> bool:
@@ -28,10 +23,7 @@ def covers(wide: Match, narrow: Match) -> bool:
         and (not wide.reasons or (bool(narrow.reasons) and wide.reasons.issuperset(narrow.reasons)))
         and (not wide.error_types or errors_cover(wide.error_types, narrow.error_types))
         and all(
-            any(
-                there.header == wanted.header and glob_covers(wanted.value, there.value)
-                for there in narrow.headers
-            )
+            any(there.header == wanted.header and glob(wanted.value, there.value) for there in narrow.headers)
             for wanted in wide.headers
         )
         and _given(wide.content_type, narrow.content_type)
@@ -41,8 +33,8 @@ def covers(wide: Match, narrow: Match) -> bool:
 
 def errors_cover(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
     """Whether each of the narrow patterns is covered by one of the wide ones."""
-    return bool(narrow) and all(any(glob_covers(w, n) for w in wide) for n in narrow)
+    return bool(narrow) and all(any(glob(w, n) for w in wide) for n in narrow)
 
 
 def _given(wide: str | None, narrow: str | None) -> bool:
-    return wide is None or (narrow is not None and glob_covers(wide, narrow))
+    return wide is None or (narrow is not None and glob(wide, narrow))

@@ -30,33 +30,25 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Park:
+class _Ending:
+    """No more tries."""
+
+    attempt: int
+    cause: Cause
+    policy: str
+    why: str
+
+
+class Park(_Ending):
     """Put aside for a person."""
 
-    attempt: int
-    cause: Cause
-    policy: str
-    why: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class Leave(_Ending):
     """Stays where it is. Only in bounded passes."""
 
-    attempt: int
-    cause: Cause
-    policy: str
-    why: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discard:
+class Discard(_Ending):
     """Thrown away, audited."""
-
-    attempt: int
-    cause: Cause
-    policy: str
-    why: str
 
 
 Ending: TypeAlias = Park | Leave | Discard

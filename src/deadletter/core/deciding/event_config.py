@@ -22,7 +22,7 @@ from typing import Final
 from deadletter.core.deciding.backoff import MAX_RETRIES, Backoff
 from deadletter.core.deciding.policy import MAX_LEVELS_TOGETHER, MAX_POLICIES, Match, Policies, Policy, Then
 from deadletter.core.letter.header_values import shown
-from deadletter.core.topology.topic import words
+from deadletter.core.topology.routing_keys import words
 from deadletter.errors import UsageError
 
 TABLE: Final = "dlq_event_config"
@@ -98,12 +98,6 @@ def fitting(table: Sequence[Policy], file: Policies) -> tuple[tuple[Policy, ...]
             continue
         warnings.append(f"the row for {shown(routing_key(policy))} is ignored: {why}")
     return tuple(fit), _bounded(warnings)
-
-
-def combined(table: tuple[Policy, ...], file: Policies) -> Policies:
-    """The table's policies, as many as fit, before the file's."""
-    fit, _ = fitting(table, file)
-    return Policies(rules=(*fit, *file.rules), default=file.default)
 
 
 def in_force(rows: Iterable[Row], *, file: Policies, backoff: Backoff) -> InForce:

@@ -79,19 +79,17 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ambiguous:
+class _Doubtful:
+    candidates: tuple[str, ...]
+    why: str
+
+
+class Ambiguous(_Doubtful):
     """Several queues could be the origin, or the deaths cannot be read as a whole."""
 
-    candidates: tuple[str, ...]
-    why: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unproven:
+class Unproven(_Doubtful):
     """Its deaths name a queue whose letters do not come to where it was found."""
-
-    candidates: tuple[str, ...]
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

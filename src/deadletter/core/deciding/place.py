@@ -21,27 +21,13 @@ always were.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.letter.header_values import shown
 from deadletter.core.letter.key_bytes import is_utf8
 from deadletter.core.letter.names import is_ours
 from deadletter.core.text.glob import glob
-
-
-class DeathWays(Protocol):
-    """Where dead letters go: `descent.Descent`, as it is needed here."""
-
-    def knows(self, queue: str) -> bool:
-        """Whether there is such a queue. The others answer for one that is known."""
-
-    def into(self, queue: str) -> frozenset[str]:
-        """Every queue that letters which die in this one can come into."""
-
-    def exchange_of(self, queue: str) -> str | None: ...
-
-    def key_of(self, queue: str) -> str | None: ...
+from deadletter.core.topology.descent import Descent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +35,7 @@ class Place:
     """The dead-letter queue a letter was found in. `named`: origins that the configuration vouches for."""
 
     queue: str
-    ways: DeathWays
+    ways: Descent
     named: tuple[str, ...] = ()
 
     def vouches_for(self, queue: str) -> bool:

@@ -24,7 +24,7 @@ from deadletter.core.deciding.deaths import REASONS, CountBy, OwnAttempt
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.letter import header_values
 from deadletter.core.text.glob import glob
-from deadletter.core.topology.topic import topic_matches
+from deadletter.core.topology.routing_keys import topic_matches
 from deadletter.errors import UsageError
 
 MAX_POLICIES: Final = 1_000

@@ -29,10 +29,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, NamedTuple, assert_never
 
-from deadletter.core.guards.climb import Climb
 from deadletter.core.guards.cohorts import Cohorts, Share
-from deadletter.core.guards.flow import FREE, Flow, Hold, Probe, Ramp
-from deadletter.core.guards.phase import Phase
+from deadletter.core.guards.phase import Climb, Phase, PhasedGuard
 from deadletter.core.text.durations import duration_text, rough_duration_text
 
 GUARD: Final = "breaker"
@@ -72,38 +70,17 @@ class _Pioneer(NamedTuple):
     attempt: int
 
 
-class Breaker:
-    """One origin's or group's. Told what was released and what died again, it says how letters may flow."""
+class Breaker(PhasedGuard):
+    """One origin's or group's. It is told what was released and what died again."""
 
-    __slots__ = (
-        "_bucket_s",
-        "_climb",
-        "_cohorts",
-        "_enough",
-        "_free_since",
-        "_lately",
-        "_lives",
-        "_look_at",
-        "_patience_s",
-        "_pause_s",
-        "_phase",
-        "_pioneer",
-        "_pioneers",
-        "_probes",
-        "_ramp_deaths",
-        "_ramp_releases",
-        "_refuted",
-        "_since",
-        "_terms",
-        "_tried",
-        "_until",
-        "_why",
-    )
+    guard = GUARD
+    waiting = "waiting whether the probe dies again"
+    opening = "the probe did not die again"
 
     def __init__(self, terms: BreakerTerms, since: float = float("-inf")) -> None:
+        super().__init__()
         bucket_s = self._bucket_s = terms.window_ms / 1000 / BUCKETS
         self._terms = terms
-        self._phase = Phase.FREE
         self._cohorts = Cohorts(bucket_s=bucket_s, buckets=LOOK_BACK)
         self._since = since
         """Since then releases are counted: of what went before nobody knows how many there were."""
@@ -116,8 +93,6 @@ class Breaker:
         """None: it never tripped."""
         self._pause_s = terms.pause_ms / 1000
         self._patience_s = terms.probe_ms / 1000
-        self._until = 0.0
-        self._why = ""
         self._probes: dict[str, tuple[float, int]] = {}
         """When each was sent, and as which attempt."""
         self._tried = 0
@@ -129,36 +104,7 @@ class Breaker:
         """Letters of this attempt die, and of every lower one."""
         self._lives = 0
         """A letter of this attempt lived; of a lower one nothing follows."""
-        self._climb = Climb(0.0)
         self._ramp_releases = self._ramp_deaths = 0
-
-    @property
-    def phase(self) -> Phase:
-        return self._phase
-
-    @property
-    def why(self) -> str:
-        """Why it last tripped."""
-        return self._why
-
-    def flow(self, now: float) -> Flow:
-        """How letters may go now."""
-        if self._phase is Phase.FREE:
-            return FREE
-        rate_per_s = self._advance(now)
-        match self.phase:
-            case Phase.FREE:
-                return FREE
-            case Phase.HELD:
-                return Hold(until=self._until, guard=GUARD, why=self._why)
-            case Phase.PROBE_DUE:
-                return Probe(guard=GUARD, why=self._why)
-            case Phase.PROBING:
-                return Hold(until=self._until, guard=GUARD, why="waiting whether the probe dies again")
-            case Phase.RAMPING:
-                return Ramp(rate_per_s=rate_per_s, guard=GUARD, why="the probe did not die again")
-            case _:
-                assert_never(self.phase)
 
     def pioneer(self, now: float, attempt: int) -> bool:
         """Whether a letter of this attempt may go although others are held; then say `pioneer_sent`."""
@@ -256,7 +202,6 @@ class Breaker:
     # -- what follows from what ---------------------------------------------------------------------------
 
     def _advance(self, now: float) -> float:
-        """What the time alone changes; on a ramp, how fast it is."""
         if self._pioneer is not None and now >= self._pioneer.sent_at + self._patience_s:
             if self._phase in (Phase.HELD, Phase.PROBE_DUE, Phase.PROBING):
                 self._climb_from(now, self._pioneer.attempt)

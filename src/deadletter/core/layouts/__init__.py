@@ -22,8 +22,7 @@ from typing import Final, Protocol
 
 from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts import ladder, levels, looping, native, returning, sweeping
-from deadletter.core.layouts.request import Request
-from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.layouts.request import Correction, Plan, Request
 from deadletter.core.topology.vhost import Topology
 from deadletter.errors import UsageError
 

@@ -16,8 +16,7 @@ from typing import Final
 from deadletter.core.layouts.application import dead_lettering
 from deadletter.core.layouts.naming import around
 from deadletter.core.layouts.pieces import Parts, adjustable_delay, plan_of, resting_queue, towards
-from deadletter.core.layouts.request import MAX_QUEUES, Request, steps
-from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.layouts.request import MAX_QUEUES, Correction, Plan, Request, steps
 from deadletter.core.topology.vhost import Binding, Exchange
 from deadletter.errors import UsageError
 

@@ -17,8 +17,7 @@ from typing import Final
 from deadletter.core.layouts.application import dead_lettering
 from deadletter.core.layouts.naming import around
 from deadletter.core.layouts.pieces import Parts, adjustable_delay, plan_of, resting_queue, towards, way_back
-from deadletter.core.layouts.request import Request, steps
-from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.layouts.request import Correction, Plan, Request, steps
 from deadletter.core.topology.vhost import Binding, Exchange
 
 NAME = "levels"

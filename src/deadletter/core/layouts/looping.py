@@ -25,8 +25,7 @@ from deadletter.core.layouts.pieces import (
     towards,
     unlimited,
 )
-from deadletter.core.layouts.request import Request
-from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.layouts.request import Correction, Plan, Request
 from deadletter.core.topology.vhost import Binding, Exchange
 from deadletter.errors import UsageError
 

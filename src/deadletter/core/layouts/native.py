@@ -17,9 +17,8 @@ from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts.application import dead_lettering
 from deadletter.core.layouts.naming import dlq_name
 from deadletter.core.layouts.pieces import Parts, plan_of, resting_queue, towards
-from deadletter.core.layouts.request import Request
+from deadletter.core.layouts.request import Correction, Plan, Request
 from deadletter.core.letter.field_table import Value
-from deadletter.core.topology.plan import Correction, Plan
 from deadletter.errors import UsageError
 
 NAME = "native"

@@ -30,13 +30,12 @@ from types import MappingProxyType
 from typing import Final
 
 from deadletter.core.layouts import naming
-from deadletter.core.layouts.request import Request
+from deadletter.core.layouts.request import Correction, Plan, Request
 from deadletter.core.letter import names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import LIMITS, BrokerPolicy, Chooser, void_keys
-from deadletter.core.topology.plan import Correction, Plan
 from deadletter.core.topology.queue_arguments import X_OVERFLOW, as_argument
-from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Binding, Exchange, Queue, topology
+from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Binding, Exchange, Queue, Topology, topology
 from deadletter.errors import UsageError
 
 OURS_PRIORITY: Final = 999
@@ -71,6 +70,17 @@ class Parts:
             notes=self.notes + other.notes,
         )
 
+    def topology(self, vhost: str, version: str) -> Topology:
+        """All of it, and nothing else."""
+        return topology(
+            vhost=vhost,
+            version=version,
+            exchanges=self.exchanges,
+            queues=self.queues,
+            bindings=self.bindings,
+            policies=self.policies,
+        )
+
 
 def plan_of(layout: str, request: Request, parts: Parts, corrections: tuple[Correction, ...]) -> Plan:
     """The plan; with the application's queue first when it was asked for."""
@@ -79,18 +89,13 @@ def plan_of(layout: str, request: Request, parts: Parts, corrections: tuple[Corr
             f"layout {layout}: expected an application's queue, got {request.queue!r}, which the layout "
             "declares itself; name the queue whose letters die"
         )
-    own = (request.found.as_declared() if request.found else Queue(name=request.queue, type=request.type),)
+    if request.declare_queue:
+        own = request.found.as_declared() if request.found else Queue(name=request.queue, type=request.type)
+        parts = Parts(queues=(own,)) + parts
     return Plan(
         layout=layout,
         queue=request.queue,
-        topology=topology(
-            vhost=request.there.vhost if request.there is not None else "/",
-            version=request.version,
-            exchanges=parts.exchanges,
-            queues=(own if request.declare_queue else ()) + parts.queues,
-            bindings=parts.bindings,
-            policies=parts.policies,
-        ),
+        topology=parts.topology(request.there.vhost if request.there else "/", request.version),
         notes=parts.notes,
         corrections=corrections,
     )

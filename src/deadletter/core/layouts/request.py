@@ -106,3 +106,25 @@ def steps(layout: str, request: Request) -> tuple[tuple[int, ...], tuple[str, ..
     if request.more_levels_ms - set(delays_ms):
         notes += (f"{layout} has no delays of their own for error rules: they use those of the retries.",)
     return delays_ms, notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """Where a layout differs from the document it is named after, and why."""
+
+    document_says: str
+    we_declare: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The planned part of a vhost: `topology` holds nothing but what this layout would declare."""
+
+    layout: str
+    """return, levels, sweep, ladder, loop or native; never auto: that is resolved."""
+    queue: str
+    topology: Topology
+    notes: tuple[str, ...] = ()
+    """What a person should know: why `auto` chose this, what is not declared and why."""
+    corrections: tuple[Correction, ...] = ()

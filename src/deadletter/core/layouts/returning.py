@@ -25,8 +25,7 @@ from deadletter.core.layouts.pieces import (
     towards,
     way_back,
 )
-from deadletter.core.layouts.request import Request
-from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.layouts.request import Correction, Plan, Request
 
 NAME = "return"
 CORRECTIONS: tuple[Correction, ...] = ()

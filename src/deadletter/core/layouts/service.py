@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from deadletter.core.deciding.backoff import NO_RETRIES
 from deadletter.core.layouts import levels, returning
 from deadletter.core.layouts.naming import DUE, lifting_policy_name
-from deadletter.core.layouts.pieces import Parts, delay_queue, exact_policy, policy_now, towards
+from deadletter.core.layouts.pieces import delay_queue, exact_policy, policy_now, towards
 from deadletter.core.layouts.request import Request
 from deadletter.core.topology.merging import BrokerPolicy, Chooser
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT
-from deadletter.core.topology.vhost import Queue, Topology, topology
+from deadletter.core.topology.vhost import Queue, Topology
 
 _NOBODY: str = "-"
 """A request is about an application's queue, and here is none: nothing that is planned depends on it."""
@@ -28,7 +28,7 @@ def serving(there: Topology, *, levels_ms: Iterable[int], numbered_ms: Sequence[
     parts = returning.shared(request, levels_ms)
     if numbered_ms is not None:
         parts += levels.shared(request, numbered_ms)
-    return _topology(there, parts)
+    return parts.topology(there.vhost, there.version)
 
 
 def level(delay_ms: int, name: str) -> Queue:
@@ -75,14 +75,3 @@ def lifting(limit: Limit, there: Topology, queue: Queue) -> BrokerPolicy | None:
 
 def _request(there: Topology) -> Request:
     return Request(queue=_NOBODY, schedule=NO_RETRIES, version=there.version, there=there)
-
-
-def _topology(there: Topology, parts: Parts) -> Topology:
-    return topology(
-        vhost=there.vhost,
-        version=there.version,
-        exchanges=parts.exchanges,
-        queues=parts.queues,
-        bindings=parts.bindings,
-        policies=parts.policies,
-    )

@@ -12,8 +12,7 @@ from typing import Final
 from deadletter.core.layouts.application import own_dlq
 from deadletter.core.layouts.naming import dlq_name
 from deadletter.core.layouts.pieces import parked, plan_of, way_back
-from deadletter.core.layouts.request import Request
-from deadletter.core.topology.plan import Correction, Plan
+from deadletter.core.layouts.request import Correction, Plan, Request
 
 NAME = "sweep"
 CORRECTIONS: Final = (

@@ -1,4 +1,4 @@
-"""Why something became of a letter, and what is written on one that is parked.
+"""Why something became of a letter, what is written on one that is parked, and on each that is on its way.
 
 A parked letter says why, for machines (`deadletter-cause`) and for people (`deadletter-why`), and since when
 (`deadletter-parked-at`). Whoever parks (the service, the consumer library, an adapter, the safe move itself)
@@ -108,3 +108,29 @@ RELEASED_AT: Final = moment(names.RELEASED_AT)
 def at(which: bytes, now_ms: int) -> bytes:
     """One of the moments above as an encoded header: each letter's own, so it is added to encoded headers."""
     return which + _pack(now_ms)
+
+
+def carried(
+    *,
+    queue: str,
+    exchange: str | None,
+    routing_key: str | None,
+    attempt: int,
+    policy: str,
+    parent_id: str = "",
+) -> dict[str, Value]:
+    """What every letter of ours carries on its way: where it belongs, which attempt, whose policy.
+
+    They are the same in every layout, so a letter may pass from one to another, and from the service to the
+    consumer library and back. `parent_id`: of the letter whose headers an application copied into this one.
+    """
+    headers: dict[str, Value] = {
+        names.ORIGIN_QUEUE: queue,
+        names.ORIGIN_EXCHANGE: exchange or "",
+        names.ORIGIN_ROUTING_KEY: routing_key or "",
+        names.ATTEMPT: attempt,
+        names.POLICY: policy,
+    }
+    if parent_id:
+        headers[names.PARENT_ID] = parent_id
+    return headers

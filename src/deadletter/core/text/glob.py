@@ -3,7 +3,7 @@ one.
 
 The usual translation into a regular expression takes exponential time on `*a*a*a*a*b`; this takes at most
 pattern times text, because a later wildcard makes every earlier one's choice irrelevant. Topic patterns
-(`topic.py`) are the same problem with words for characters, so both use `match_runs`.
+(`core.topology.routing_keys`) are the same problem with words for characters, so both use `match_runs`.
 """
 
 from __future__ import annotations

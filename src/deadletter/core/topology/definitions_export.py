@@ -11,6 +11,7 @@ from typing import Any
 
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.drift import planned_exchanges
+from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.vhost import Binding, Exchange, Queue, Topology
 
@@ -19,30 +20,13 @@ def definitions(topology: Topology) -> dict[str, Any]:
     """As a value that `json.dumps` takes."""
     vhost = topology.vhost
     policies = [
-        {
-            "vhost": vhost,
-            "name": policy.name,
-            "pattern": policy.pattern,
-            "apply-to": policy.apply_to,
-            "definition": dict(policy.definition),
-            "priority": policy.priority,
-        }
+        {"vhost": vhost, "name": policy.name, **_policy(policy)}
         for policy in topology.policies
         if not policy.operator
     ]
     # Operator policies are runtime parameters to RabbitMQ; only there does an import take them.
     parameters = [
-        {
-            "vhost": vhost,
-            "component": "operator_policy",
-            "name": policy.name,
-            "value": {
-                "pattern": policy.pattern,
-                "apply-to": policy.apply_to,
-                "definition": dict(policy.definition),
-                "priority": policy.priority,
-            },
-        }
+        {"vhost": vhost, "component": "operator_policy", "name": policy.name, "value": _policy(policy)}
         for policy in topology.policies
         if policy.operator
     ]
@@ -53,6 +37,15 @@ def definitions(topology: Topology) -> dict[str, Any]:
         "exchanges": [_exchange(vhost, exchange) for exchange in planned_exchanges(topology)],
         "queues": [_queue(vhost, queue) for queue in topology.queues.values() if not queue.exclusive],
         "bindings": [_binding(vhost, binding) for binding in topology.bindings if binding.source],
+    }
+
+
+def _policy(policy: BrokerPolicy) -> dict[str, Any]:
+    return {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": dict(policy.definition),
+        "priority": policy.priority,
     }
 
 

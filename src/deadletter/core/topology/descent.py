@@ -24,6 +24,7 @@ class Descent:
         self._far: dict[str, frozenset[str]] = {}
 
     def knows(self, queue: str) -> bool:
+        """Whether there is such a queue. The others answer for one that is known."""
         return queue in self._topology.queues
 
     def exchange_of(self, queue: str) -> str | None:

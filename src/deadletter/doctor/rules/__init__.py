@@ -6,11 +6,13 @@ with the path as a witness, with what happens at this very place, and with a cur
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Final
 
 from deadletter.doctor.finding import Finding, Severity
 from deadletter.doctor.rules import (
     access,
+    alternates,
     cycles,
     effects,
     limits,
@@ -25,18 +27,25 @@ from deadletter.doctor.rules import (
 from deadletter.doctor.rules.case import Case, Rule
 from deadletter.errors import UsageError
 
-RULES: Final[tuple[Rule, ...]] = (
-    *loss.RULES,
-    *limits.RULES,
-    *strategy.RULES,
-    *multiplying.RULES,
-    *cycles.RULES,
-    *refusal.RULES,
-    *neglect.RULES,
-    *effects.RULES,
-    *upgrades.RULES,
-    *access.RULES,
-    *live.RULES,
+
+def rules_in(*kinds: ModuleType) -> tuple[Rule, ...]:
+    """The rules in these modules, in the order in which they stand there."""
+    return tuple(each for kind in kinds for each in vars(kind).values() if isinstance(each, Rule))
+
+
+RULES: Final = rules_in(
+    loss,
+    limits,
+    strategy,
+    multiplying,
+    cycles,
+    refusal,
+    alternates,
+    neglect,
+    effects,
+    upgrades,
+    access,
+    live,
 )
 _GRAVITY: Final = {severity: at for at, severity in enumerate(Severity)}
 

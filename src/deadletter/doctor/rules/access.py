@@ -21,7 +21,7 @@ from deadletter.core.topology.queue_arguments import X_DEAD_LETTER_EXCHANGE
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Permission, Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules.case import Case, rule
-from deadletter.doctor.rules.path_words import exchange_step, queue_step
+from deadletter.doctor.rules.path_words import exchange_step, in_queue
 
 _DEFAULT_BY_NAME: Final = "amq.default"
 """What the default exchange is called where permissions are checked."""
@@ -66,16 +66,13 @@ def _creates(permission: Permission, queue: Queue, exchange: str) -> bool:
 
 def _cannot_create(case: Case, queue: Queue, exchange: str, permission: Permission) -> Evidence:
     wanted = _resource(exchange)
-    return Evidence(
-        severity=Severity.WARNING,
-        subject=queue.name,
-        path=(
-            queue_step(queue.name),
-            "deleted, or on a new broker",
-            f"user {permission.user} declares it",
-            exchange_step(exchange),
-            "no write permission: 403",
-        ),
+    return in_queue(
+        queue,
+        Severity.WARNING,
+        "deleted, or on a new broker",
+        f"user {permission.user} declares it",
+        exchange_step(exchange),
+        "no write permission: 403",
         why=(
             f"User {permission.user} consumes {queue.name} and may declare it, but not with the dead-letter "
             f"exchange it has: that needs write on {wanted}. While the queue exists nobody notices; when it "
@@ -87,15 +84,12 @@ def _cannot_create(case: Case, queue: Queue, exchange: str, permission: Permissi
 
 def _nobody(queue: Queue, exchange: str) -> Evidence:
     wanted = _resource(exchange)
-    return Evidence(
-        severity=Severity.WARNING,
-        subject=queue.name,
-        path=(
-            queue_step(queue.name),
-            "deleted, or on a new broker",
-            exchange_step(exchange),
-            "nobody may declare it: 403",
-        ),
+    return in_queue(
+        queue,
+        Severity.WARNING,
+        "deleted, or on a new broker",
+        exchange_step(exchange),
+        "nobody may declare it: 403",
         why=(
             f"No user of the vhost has configure and read on {queue.name} together with write on {wanted}, "
             "which creating it with its dead-letter exchange needs."
@@ -127,10 +121,11 @@ def _service(case: Case, permissions: dict[str, Permission]) -> Iterator[Evidenc
 def _service_lacks(
     case: Case, queue: Queue, permission: Permission, kind: str, wanted: str, use: str
 ) -> Evidence:
-    return Evidence(
-        severity=Severity.ERROR if wanted == _DEFAULT_BY_NAME else Severity.WARNING,
-        subject=queue.name,
-        path=(queue_step(queue.name), f"user {permission.user}", f"no {kind} on {wanted}: 403"),
+    return in_queue(
+        queue,
+        Severity.ERROR if wanted == _DEFAULT_BY_NAME else Severity.WARNING,
+        f"user {permission.user}",
+        f"no {kind} on {wanted}: 403",
         why=(
             f"User {permission.user} runs Deadletter's service, which {use}; without {kind} permission on "
             f"{wanted} letters are not retried, they stay where they are."
@@ -187,6 +182,3 @@ def _widened(pattern: str, name: str | None) -> str:
 
 def _command(case: Case, user: str, patterns: Sequence[str]) -> str:
     return rabbitmq_commands.set_permissions(user, case.topology.vhost, patterns)
-
-
-RULES: Final = (retry_permissions,)

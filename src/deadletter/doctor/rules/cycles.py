@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from deadletter.core.topology.routing_keys import Keys
 from deadletter.core.topology.vhost import Queue
@@ -173,6 +173,3 @@ def _cut(case: Case, queues: list[Queue]) -> str:
     limits = ("message-ttl", "max-length", "max-length-bytes", "delivery-limit")
     queue = queues[0]
     return cures.take_off(case, queue, *(name for name in limits if name in queue.effective))
-
-
-RULES: Final = (cycle_without_rejection,)

@@ -73,16 +73,13 @@ def _void(case: Case, policy: BrokerPolicy, queues: list[Queue]) -> Evidence:
     stranded = bool(_CARRYING & missed.keys())
     others = f" The same of {path_words.some(one.name for one in queues[1:])}." if queues[1:] else ""
     instead = queue.operator_policy if policy.operator else queue.policy
-    return Evidence(
-        severity=Severity.ERROR if stranded else Severity.WARNING,
+    return path_words.in_queue(
+        queue,
+        Severity.ERROR if stranded else Severity.WARNING,
+        f"{kind} {policy.name}",
+        f"a {queue.type} queue takes no {void}",
+        "none of the policy holds" if instead is None else f"{kind} {instead} applies instead",
         harm=Harm.LOST if "dead-letter-exchange" in missed else Harm.STUCK,
-        subject=queue.name,
-        path=(
-            path_words.queue_step(queue.name),
-            f"{kind} {policy.name}",
-            f"a {queue.type} queue takes no {void}",
-            "none of the policy holds" if instead is None else f"{kind} {instead} applies instead",
-        ),
         why=f"{kind} {policy.name} means {queue.name}, but {void} makes all of it void on a {queue.type} "
         f"queue: its {', '.join(f'{key} {said(value)}' for key, value in missed.items())} does not hold."
         f"{others}",
@@ -111,14 +108,11 @@ def delay_without_ttl(case: Case) -> Iterator[Evidence]:
         whose = (
             f"the settings say {duration_text(planned_ms)}" if planned_ms is not None else "nobody set one"
         )
-        yield Evidence(
-            severity=Severity.ERROR if planned_ms is not None or waiting else Severity.WARNING,
-            subject=queue.name,
-            path=(
-                path_words.queue_step(queue.name),
-                "no TTL",
-                "letters wait for ever" if back is None else f"never back in queue {back}",
-            ),
+        yield path_words.in_queue(
+            queue,
+            Severity.ERROR if planned_ms is not None or waiting else Severity.WARNING,
+            "no TTL",
+            "letters wait for ever" if back is None else f"never back in queue {back}",
             why=f"{queue.name} is a delay, but has no TTL ({whose}): what comes there stays"
             + (f"; {waiting} letters wait now." if waiting else "."),
             fix=("" if planned_ms is not None else "if its delay is 30 s: ")
@@ -170,22 +164,12 @@ def _overruled(case: Case, queue: Queue) -> tuple[str, dict[str, Value]] | None:
 def _overruling(queue: Queue, who: str, wanted: dict[str, Value]) -> Evidence:
     held = ", ".join(f"{as_argument(key)} {said(queue.arguments[as_argument(key)])}" for key in wanted)
     meant = ", ".join(f"{key} {said(value)}" for key, value in wanted.items())
-    return Evidence(
-        severity=Severity.WARNING,
-        subject=queue.name,
-        path=(
-            path_words.queue_step(queue.name),
-            f"declared with {held}",
-            f"{who}: {meant}",
-            "the declaration wins",
-        ),
+    return path_words.in_queue(
+        queue,
+        Severity.WARNING,
+        f"declared with {held}",
+        f"{who}: {meant}",
+        "the declaration wins",
         why=f"{queue.name} was declared with {held}; {meant}, which {who} asks for, does not hold.",
         fix=cures.declare_anew(queue, wanted),
     )
-
-
-RULES: Final = (
-    policy_without_effect,
-    delay_without_ttl,
-    argument_over_policy,
-)

@@ -9,7 +9,6 @@ failed already it is the last copy. Lengths and times of the queues where dead l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
@@ -38,10 +37,11 @@ def limit_without_dlx(case: Case) -> Iterator[Evidence]:
         reason = " or ".join(dict.fromkeys(limits.values()))
         last = path_words.holds_failures(case, queue)
         set_there = ", ".join(f"{name} {queue.effective[name]!s}" for name in limits)
-        yield Evidence(
-            severity=Severity.ERROR if last else Severity.WARNING,
-            subject=queue.name,
-            path=(path_words.queue_step(queue.name), reason, path_words.NO_DLX),
+        yield path_words.in_queue(
+            queue,
+            Severity.ERROR if last else Severity.WARNING,
+            reason,
+            path_words.NO_DLX,
             why=f"{queue.name} has {set_there} and no dead-letter exchange: what is too old or too much is "
             f"destroyed{', and it may be the last copy of a letter that failed' if last else ''}.",
             fix=cures.take_off(case, queue, *limits) if last else cures.own_dlq(case, queue),
@@ -83,15 +83,12 @@ def expiring_queue(case: Case) -> Iterator[Evidence]:
         if severity is None:
             continue
         declared = " or a declaration" if queue.type == "classic" else ""
-        yield Evidence(
-            severity=severity,
-            subject=queue.name,
-            path=(
-                path_words.queue_step(queue.name),
-                f"unused for {expires} ms",
-                "queue deleted",
-                "its letters are not dead-lettered",
-            ),
+        yield path_words.in_queue(
+            queue,
+            severity,
+            f"unused for {expires} ms",
+            "queue deleted",
+            "its letters are not dead-lettered",
             why=f"{queue.name} is deleted after {expires} ms without a consumer or a get{declared}, and "
             "what it holds then goes with it: publishing to it does not count as use, and its dead-letter "
             "exchange is not asked.",
@@ -132,10 +129,11 @@ def delivery_limit_into_nothing(case: Case) -> Iterator[Evidence]:
             continue
         last = path_words.holds_failures(case, queue)
         whose = "" if "delivery-limit" in queue.effective else " (the broker's default)"
-        yield Evidence(
-            severity=Severity.ERROR if last else Severity.WARNING,
-            subject=queue.name,
-            path=(path_words.queue_step(queue.name), path_words.DELIVERY_LIMIT, *end),
+        yield path_words.in_queue(
+            queue,
+            Severity.ERROR if last else Severity.WARNING,
+            path_words.DELIVERY_LIMIT,
+            *end,
             why=f"A letter of {queue.name} that was delivered {limit} times{whose} without an ack is "
             "destroyed"
             + (
@@ -167,10 +165,3 @@ def _somewhere(case: Case, queue: Queue) -> str:
     if queue.dead_letter_exchange is None:
         return cures.own_dlq(case, queue)
     return f"give its dead letters a way first; until then: {cures.no_limit(case, queue)}"
-
-
-RULES: Final = (
-    limit_without_dlx,
-    expiring_queue,
-    delivery_limit_into_nothing,
-)

@@ -19,7 +19,7 @@ from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules.case import Case, rule
 from deadletter.doctor.rules.neglect import failure_queues, way_into
-from deadletter.doctor.rules.path_words import dead_lettering, fates, queue_step
+from deadletter.doctor.rules.path_words import dead_lettering, fates, in_queue, queue_step
 from deadletter.doctor.rules.refusal import WORKER_HOLDS
 from deadletter.doctor.rules.routes import can_refuse, death_step, gap_of, keeps_what_fails, way_out
 
@@ -121,15 +121,12 @@ def overdue_level(case: Case) -> Iterator[Evidence]:
         age_ms = case.now_ms - state.oldest_at_ms
         if age_ms <= ttl_ms + LATE_BY_MS:
             continue
-        yield Evidence(
-            severity=Severity.WARNING,
-            subject=queue.name,
-            path=(
-                queue_step(queue.name),
-                f"head published {rough_duration_text(age_ms)} ago",
-                f"should have {death_step(queue)}",
-                f"{state.ready} ready",
-            ),
+        yield in_queue(
+            queue,
+            Severity.WARNING,
+            f"head published {rough_duration_text(age_ms)} ago",
+            f"should have {death_step(queue)}",
+            f"{state.ready} ready",
             why=(
                 f"Letters leave {queue.name} after {duration_text(ttl_ms)}, but the one at its head was "
                 f"published {rough_duration_text(age_ms)} ago. If its publisher stamps letters when it sends "
@@ -139,10 +136,3 @@ def overdue_level(case: Case) -> Iterator[Evidence]:
             fix=f"look at the head: dlq peek {shlex.quote(queue.name)}; to let them go at once, move them to "
             "where they would expire to: dlq move",
         )
-
-
-RULES: Final = (
-    growing_dlq,
-    held_letters,
-    overdue_level,
-)

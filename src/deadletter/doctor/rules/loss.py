@@ -33,15 +33,12 @@ def missing_dlx(case: Case) -> Iterator[Evidence]:
     for queue, exchange in path_words.dead_lettering(case):
         if exchange in case.topology.exchanges or keeps_what_fails(queue):
             continue
-        yield Evidence(
-            severity=Severity.ERROR,
-            subject=queue.name,
-            path=(
-                path_words.queue_step(queue.name),
-                path_words.usual_death(queue),
-                path_words.exchange_step(exchange),
-                "no such exchange",
-            ),
+        yield path_words.in_queue(
+            queue,
+            Severity.ERROR,
+            path_words.usual_death(queue),
+            path_words.exchange_step(exchange),
+            "no such exchange",
             why=f"Dead letters of {queue.name} go to exchange {exchange}, which does not exist: the broker "
             "drops each of them and tells nobody.",
             fix=_make_exchange(case, queue, exchange),
@@ -107,16 +104,13 @@ def _unbound(case: Case, queue: Queue, severity: Severity, lost: list[Reach]) ->
             f"{'takes' if sure else 'seems to take'} it: the broker {'drops' if sure else 'may drop'} "
             "them without a word."
         )
-    return Evidence(
-        severity=severity,
-        subject=queue.name,
-        path=(
-            path_words.queue_step(queue.name),
-            path_words.usual_death(queue),
-            where,
-            path_words.key_step(first.keys),
-            end,
-        ),
+    return path_words.in_queue(
+        queue,
+        severity,
+        path_words.usual_death(queue),
+        where,
+        path_words.key_step(first.keys),
+        end,
         why=why,
         fix=_way_out(case, queue, first),
     )
@@ -189,10 +183,3 @@ def key_named_like_exchange(case: Case) -> Iterator[Evidence]:
             f"and key. What is published there with another key may never reach {target}.",
             fix=f"if publishers use another key: {cures.bind(case, exchange.name, target, 'KEY')}",
         )
-
-
-RULES: Final = (
-    missing_dlx,
-    dead_letter_key_unbound,
-    key_named_like_exchange,
-)

@@ -10,7 +10,7 @@ get a copy, let it expire, and it comes to the same dead-letter queue again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from deadletter.core.topology.fanout import copied_together, owner
 from deadletter.core.topology.routing import Reach, keys_of
@@ -226,9 +226,3 @@ def _republished(case: Case, exchange: str, feeding: _Feeding, unused: set[str])
         fix=f"send letters back to the queue that failed and not to {exchange}; if {feeding.unused} is not "
         f"used: {delete}",
     )
-
-
-RULES: Final = (
-    shared_dlx_fanout,
-    republish_loop,
-)

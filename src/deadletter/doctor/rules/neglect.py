@@ -22,7 +22,7 @@ from deadletter.core.topology.vhost import LiveConsumer, Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures
 from deadletter.doctor.rules.case import Case, rule
-from deadletter.doctor.rules.path_words import queue_step, some
+from deadletter.doctor.rules.path_words import in_queue, queue_step, some
 from deadletter.doctor.rules.routes import dead_letter_exchanges, is_full, setting_step, way_out
 
 _LIMITS: Final = ("message-ttl", "max-length", "max-length-bytes", "expires")
@@ -281,16 +281,13 @@ def no_prefetch(case: Case) -> Iterator[Evidence]:
             if destroys and limit is not None
             else ""
         )
-        yield Evidence(
-            severity=Severity.WARNING,
+        yield in_queue(
+            queue,
+            Severity.WARNING,
+            f"consumer {some({c.tag for c in unlimited})}",
+            "acknowledges, prefetch 0",
+            f"{queue.state.unacked} unacknowledged",
             harm=Harm.LOST if cost else Harm.STUCK,
-            subject=queue.name,
-            path=(
-                queue_step(queue.name),
-                f"consumer {some({c.tag for c in unlimited})}",
-                "acknowledges, prefetch 0",
-                f"{queue.state.unacked} unacknowledged",
-            ),
             why=(
                 f"A consumer of {queue.name} has no limit on what it is given at once: it holds "
                 f"{queue.state.unacked} letters that no other consumer gets{cost}. (Before 4.3 RabbitMQ does "
@@ -299,12 +296,3 @@ def no_prefetch(case: Case) -> Iterator[Evidence]:
             fix="set a prefetch in the application before it consumes: basic.qos with prefetch_count=100, "
             "global=false",
         )
-
-
-RULES: Final = (
-    dlq_limits,
-    unused_queue,
-    unwatched_dlq,
-    mixed_services,
-    no_prefetch,
-)

@@ -13,6 +13,7 @@ from typing import Final
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.routing_keys import Keys
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Queue
+from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules.case import Case
 
 REJECTED: Final = "rejected"
@@ -30,6 +31,14 @@ _HOLDS_FAILURES: Final = re.compile(
 
 def queue_step(name: str) -> str:
     return f"queue {name}"
+
+
+def in_queue(
+    queue: Queue, severity: Severity, *steps: str, harm: Harm | None = None, why: str, fix: str
+) -> Evidence:
+    """What a rule finds in a queue; the path begins there, and these are its further steps."""
+    path = (queue_step(queue.name), *steps)
+    return Evidence(severity=severity, harm=harm, subject=queue.name, path=path, why=why, fix=fix)
 
 
 def exchange_step(name: str) -> str:

@@ -17,9 +17,16 @@ from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.routing import Reach
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, Exchange, Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
-from deadletter.doctor.rules import alternates, cures
+from deadletter.doctor.rules import cures
 from deadletter.doctor.rules.case import Case, rule
-from deadletter.doctor.rules.path_words import dead_lettering, exchange_step, fates, key_step, queue_step
+from deadletter.doctor.rules.path_words import (
+    dead_lettering,
+    exchange_step,
+    fates,
+    in_queue,
+    key_step,
+    queue_step,
+)
 from deadletter.doctor.rules.routes import (
     can_refuse,
     dead_letter_exchanges,
@@ -188,16 +195,13 @@ def _mixed(case: Case, queue: Queue, reach: Reach, home: str) -> Evidence:
         if seen is not None
         else "whether somebody consumes it, a file does not tell; if nobody does"
     )
-    return Evidence(
-        severity=Severity.WARNING if seen is not None and seen.ready else Severity.NOTE,
-        subject=queue.name,
-        path=(
-            queue_step(queue.name),
-            "expired by the letter's own expiration, at the head only",
-            exchange_step(reach.exchange),
-            key_step(reach.keys),
-            queue_step(home),
-        ),
+    return in_queue(
+        queue,
+        Severity.WARNING if seen is not None and seen.ready else Severity.NOTE,
+        "expired by the letter's own expiration, at the head only",
+        exchange_step(reach.exchange),
+        key_step(reach.keys),
+        queue_step(home),
         why=(
             f"{queue.name} has no TTL of its own and sends what expires to {home}; {evidence}, letters leave "
             "it only by the expiration they carry, and only from its head: one of 0.2 s behind one of 6 s "
@@ -208,10 +212,3 @@ def _mixed(case: Case, queue: Queue, reach: Reach, home: str) -> Evidence:
             f"for this one, if its delay is 30 s: {cures.set_policy(case, queue, message_ttl=30_000)}"
         ),
     )
-
-
-RULES: Final = (
-    at_least_once_into_refusing,
-    mixed_ttl,
-    alternates.alternate_exchange,
-)

@@ -8,7 +8,6 @@ in the wrong way they do not complain and do not do it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
@@ -30,15 +29,12 @@ def at_most_once_from_quorum(case: Case) -> Iterator[Evidence]:
     for queue, exchange in path_words.dead_lettering(case):
         if queue.type != "quorum" or exchange not in case.topology.exchanges or _asks(case, queue):
             continue
-        yield Evidence(
-            severity=Severity.WARNING,
-            subject=queue.name,
-            path=(
-                path_words.queue_step(queue.name),
-                path_words.usual_death(queue),
-                path_words.exchange_step(exchange),
-                "published once, not confirmed",
-            ),
+        yield path_words.in_queue(
+            queue,
+            Severity.WARNING,
+            path_words.usual_death(queue),
+            path_words.exchange_step(exchange),
+            "published once, not confirmed",
             why=f"{queue.name} is replicated, but its dead letters leave it at most once: one that its "
             "target cannot take at that moment is lost.",
             fix=_ask_rightly(case, queue),
@@ -57,15 +53,12 @@ def at_least_once_downgraded(case: Case) -> Iterator[Evidence]:
         if not _asks(case, queue) or (queue.type == "quorum" and queue.overflow == "reject-publish"):
             continue
         classic = queue.type == "classic"
-        yield Evidence(
-            severity=Severity.WARNING,
-            subject=queue.name,
-            path=(
-                path_words.queue_step(queue.name),
-                "a classic queue" if classic else f"overflow {queue.overflow}",
-                "at-least-once is not applied",
-                path_words.exchange_step(exchange),
-            ),
+        yield path_words.in_queue(
+            queue,
+            Severity.WARNING,
+            "a classic queue" if classic else f"overflow {queue.overflow}",
+            "at-least-once is not applied",
+            path_words.exchange_step(exchange),
             why=f"{queue.name} asks for at-least-once dead-lettering and does not get it, because "
             + ("classic queues do not have it" if classic else "it needs overflow reject-publish")
             + ": its dead letters leave it at most once, and the broker does not say so.",
@@ -91,9 +84,3 @@ def _as_quorum(queue: Queue) -> str:
         f"a queue keeps its type: declare {queue.name} anew with x-queue-type=quorum and "
         "x-overflow=reject-publish, or take dead-letter-strategy off it"
     )
-
-
-RULES: Final = (
-    at_most_once_from_quorum,
-    at_least_once_downgraded,
-)

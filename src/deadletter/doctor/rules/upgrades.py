@@ -27,7 +27,7 @@ from deadletter.core.topology.rabbitmq_versions import FOUR, FOUR_THREE, Version
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules.case import Case, rule
-from deadletter.doctor.rules.path_words import queue_step
+from deadletter.doctor.rules.path_words import in_queue, queue_step
 from deadletter.doctor.rules.routes import setting_step
 
 
@@ -100,6 +100,80 @@ ARGUMENTS: Final[Mapping[str, VersionChange]] = {
 }
 
 
+# -- native-delay-ignored ----------------------------------------------------------------------------------
+@rule(
+    "native-delay-ignored",
+    Harm.SPUN,
+    summary="delayed retries asked of a broker that does not have them",
+    why="Quorum queues delay retries by themselves from 4.3 on. Older brokers accept the arguments "
+    "`x-delayed-retry-*` and ignore them, so a letter that is given back returns at once and spins; "
+    "on 4.0 to 4.2 the delivery limit then throws it out. The policy keys are refused before 4.3.1, "
+    "and the arguments are refused on other queue types from 4.3 on.",
+)
+def native_delay_ignored(case: Case) -> Iterator[Evidence]:
+    for queue in case.topology.queues.values():
+        if any(argument.startswith(X_DELAYED_RETRY) for argument in queue.arguments):
+            if not case.traits.native_retry:
+                yield _ignored_arguments(case, queue)
+            elif queue.type != "quorum":
+                yield _wrong_type(queue)
+    if not case.traits.native_retry_policies:
+        yield from _refused_policies(case)
+
+
+def _ignored_arguments(case: Case, queue: Queue) -> Evidence:
+    known = case.traits.is_known
+    limit = queue.delivery_limit(case.version)
+    end = "for ever" if limit is None else f"until the delivery limit of {limit} throws it out"
+    return in_queue(
+        queue,
+        Severity.ERROR if known else Severity.WARNING,
+        "rejected with requeue",
+        f"{_delay_arguments(queue)} ignored",
+        f"{queue_step(queue.name)} at once",
+        why=(
+            f"{queue.name} asks for delayed retries, which RabbitMQ knows from 4.3 on. "
+            f"{f'RabbitMQ {case.version}' if known else 'An older one'} accepts the arguments and ignores "
+            f"them: a letter that is given back returns at once, {end}."
+        ),
+        fix="upgrade to 4.3; until then retry through delay queues: dlq topology plan shows them. The "
+        f"arguments are frozen in {queue.name}: delete it and declare it again without them",
+    )
+
+
+def _wrong_type(queue: Queue) -> Evidence:
+    return in_queue(
+        queue,
+        Severity.ERROR,
+        f"{queue.type} queue",
+        f"{_delay_arguments(queue)} refused",
+        harm=Harm.STUCK,
+        why=f"Only quorum queues have delayed retries: declaring {queue.name} is refused (406).",
+        fix=f"declare {queue.name} with x-queue-type=quorum, or without these arguments",
+    )
+
+
+def _refused_policies(case: Case) -> Iterator[Evidence]:
+    known = case.traits.is_known
+    for policy in case.topology.policies:
+        keys = [key for key in policy.definition if key.startswith("delayed-retry-")]
+        if keys:
+            yield Evidence(
+                severity=Severity.ERROR if known else Severity.WARNING,
+                subject=policy.name,
+                path=(f"policy {policy.name}", setting_step(keys[0], policy.definition[keys[0]]), "refused"),
+                why=(
+                    f"Policy {policy.name} asks for delayed retries; before 4.3.1 RabbitMQ refuses such a "
+                    "policy, and with it the whole definitions file: letters are given back without a delay."
+                ),
+                fix="upgrade to 4.3.1 or later; until then retry through delay queues: dlq topology plan",
+            )
+
+
+def _delay_arguments(queue: Queue) -> str:
+    return ", ".join(sorted(name for name in queue.arguments if name.startswith(X_DELAYED_RETRY)))
+
+
 # -- refused-by-4 ------------------------------------------------------------------------------------------
 @rule(
     "refused-by-4",
@@ -159,25 +233,24 @@ def _outdated_argument(case: Case, queue: Queue, argument: str, change: VersionC
         if change.outcome is VersionEffect.IGNORED
         else f"; {argument} is frozen in {queue.name}: empty it, delete it, and declare it again"
     )
-    return Evidence(
-        severity=change.severity(case.version),
-        subject=queue.name,
-        path=(
-            queue_step(queue.name),
-            setting_step(argument, queue.arguments[argument]),
-            change.outcome.value,
-        ),
+    return in_queue(
+        queue,
+        change.severity(case.version),
+        setting_step(argument, queue.arguments[argument]),
+        change.outcome.value,
         why=f"{queue.name} is declared with {argument}; {change.when(case.version)} {change.effect}.",
         fix=f"{change.instead}{frozen}",
     )
 
 
 def _transient(queue: Queue) -> Evidence:
-    return Evidence(
-        severity=Severity.NOTE,
+    return in_queue(
+        queue,
+        Severity.NOTE,
+        "not durable, not exclusive",
+        "node restarts",
+        "gone",
         harm=Harm.LOST,
-        subject=queue.name,
-        path=(queue_step(queue.name), "not durable, not exclusive", "node restarts", "gone"),
         why=(
             f"{queue.name} is transient: it and its letters are gone after a restart of its node. RabbitMQ 4 "
             "calls such queues deprecated; up to 4.3 it still takes them unless told otherwise "
@@ -186,85 +259,3 @@ def _transient(queue: Queue) -> Evidence:
         fix=f"declare {queue.name} durable, or exclusive if it belongs to one connection; durability is "
         "frozen, so delete it first",
     )
-
-
-# -- native-delay-ignored ----------------------------------------------------------------------------------
-@rule(
-    "native-delay-ignored",
-    Harm.SPUN,
-    summary="delayed retries asked of a broker that does not have them",
-    why="Quorum queues delay retries by themselves from 4.3 on. Older brokers accept the arguments "
-    "`x-delayed-retry-*` and ignore them, so a letter that is given back returns at once and spins; "
-    "on 4.0 to 4.2 the delivery limit then throws it out. The policy keys are refused before 4.3.1, "
-    "and the arguments are refused on other queue types from 4.3 on.",
-)
-def native_delay_ignored(case: Case) -> Iterator[Evidence]:
-    for queue in case.topology.queues.values():
-        if any(argument.startswith(X_DELAYED_RETRY) for argument in queue.arguments):
-            if not case.traits.native_retry:
-                yield _ignored_arguments(case, queue)
-            elif queue.type != "quorum":
-                yield _wrong_type(queue)
-    if not case.traits.native_retry_policies:
-        yield from _refused_policies(case)
-
-
-def _ignored_arguments(case: Case, queue: Queue) -> Evidence:
-    known = case.traits.is_known
-    limit = queue.delivery_limit(case.version)
-    end = "for ever" if limit is None else f"until the delivery limit of {limit} throws it out"
-    return Evidence(
-        severity=Severity.ERROR if known else Severity.WARNING,
-        subject=queue.name,
-        path=(
-            queue_step(queue.name),
-            "rejected with requeue",
-            f"{_delay_arguments(queue)} ignored",
-            f"{queue_step(queue.name)} at once",
-        ),
-        why=(
-            f"{queue.name} asks for delayed retries, which RabbitMQ knows from 4.3 on. "
-            f"{f'RabbitMQ {case.version}' if known else 'An older one'} accepts the arguments and ignores "
-            f"them: a letter that is given back returns at once, {end}."
-        ),
-        fix="upgrade to 4.3; until then retry through delay queues: dlq topology plan shows them. The "
-        f"arguments are frozen in {queue.name}: delete it and declare it again without them",
-    )
-
-
-def _wrong_type(queue: Queue) -> Evidence:
-    return Evidence(
-        severity=Severity.ERROR,
-        harm=Harm.STUCK,
-        subject=queue.name,
-        path=(queue_step(queue.name), f"{queue.type} queue", f"{_delay_arguments(queue)} refused"),
-        why=f"Only quorum queues have delayed retries: declaring {queue.name} is refused (406).",
-        fix=f"declare {queue.name} with x-queue-type=quorum, or without these arguments",
-    )
-
-
-def _refused_policies(case: Case) -> Iterator[Evidence]:
-    known = case.traits.is_known
-    for policy in case.topology.policies:
-        keys = [key for key in policy.definition if key.startswith("delayed-retry-")]
-        if keys:
-            yield Evidence(
-                severity=Severity.ERROR if known else Severity.WARNING,
-                subject=policy.name,
-                path=(f"policy {policy.name}", setting_step(keys[0], policy.definition[keys[0]]), "refused"),
-                why=(
-                    f"Policy {policy.name} asks for delayed retries; before 4.3.1 RabbitMQ refuses such a "
-                    "policy, and with it the whole definitions file: letters are given back without a delay."
-                ),
-                fix="upgrade to 4.3.1 or later; until then retry through delay queues: dlq topology plan",
-            )
-
-
-def _delay_arguments(queue: Queue) -> str:
-    return ", ".join(sorted(name for name in queue.arguments if name.startswith(X_DELAYED_RETRY)))
-
-
-RULES: Final = (
-    native_delay_ignored,
-    refused_by_4,
-)

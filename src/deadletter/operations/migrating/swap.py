@@ -28,8 +28,14 @@ from deadletter.core.topology.definitions import binding_of
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.drift import frozen_differences, same_binding
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.migration import copies_name, detour_name, trial_name, waiting_name
-from deadletter.core.topology.migration_obstacles import harm, obstacle
+from deadletter.core.topology.migration import (
+    copies_name,
+    detour_name,
+    harm,
+    obstacle,
+    trial_name,
+    waiting_name,
+)
 from deadletter.core.topology.vhost import Binding, Queue, Topology, topology
 from deadletter.errors import (
     ChannelClosed,

@@ -22,11 +22,9 @@ from deadletter.core.guards.budget import Budget, portion, share_per_minute
 from deadletter.core.guards.copies_alarm import CopiesAlarm
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp
 from deadletter.core.guards.gate import Gate, GateNotice, GateState
-from deadletter.core.guards.gate import GateState as State
 from deadletter.core.guards.health import OriginState, health
 from deadletter.service.guarding.allowance import Allowance, allowance, kept_by, within
-from deadletter.service.guarding.origins import GuardedOrigin, gate_state, room
-from deadletter.service.protocols import DiedAgain
+from deadletter.service.guarding.origins import DiedAgain, GuardedOrigin, room
 from deadletter.service.telling.instance_news import NewsItem, What
 from deadletter.service.telling.service_events import BudgetSeen, GateChanged, GrowthFound, ServiceEvent
 
@@ -43,7 +41,7 @@ BUSY_S: Final = 5.0
 
 
 class Gates:
-    """Implements what `intake.sorting` and `guarded_release` ask of the guards."""
+    """What intake, release and sweeps ask of the guards."""
 
     def __init__(
         self,
@@ -256,16 +254,6 @@ class Gates:
             if one.gate.origin == key and (now - one.seen_at < BUSY_S or one.gate.flow(now) is not FREE)
         ]
 
-    def states(self) -> list[tuple[str, str, GateState, str]]:
-        """Key, origin, state and reason of every gate that is not open."""
-        now = self._clock()
-        told: list[tuple[str, str, GateState, str]] = []
-        for key, one in self._gates.items():
-            state, why = gate_state(one.gate.flow(now))
-            if state is not GateState.OPEN:
-                told.append((key, one.gate.origin, state, why))
-        return told
-
     def budgets(self) -> list[BudgetSeen]:
         now = self._clock()
         return [
@@ -284,7 +272,7 @@ class Gates:
                     GateChanged(
                         gate=notice.key,
                         origin=notice.origin,
-                        state=GateState(notice.state.value),
+                        state=notice.state,
                         guard=notice.guard,
                         why=notice.why,
                     )
@@ -314,9 +302,9 @@ class Gates:
         heard, one.heard = one.heard, False
         if heard or notice.guard != "breaker":
             return
-        if notice.state is State.CLOSED:
+        if notice.state is GateState.CLOSED:
             self._tell(What.CLOSED, one.gate, why=notice.why)
-        elif notice.state is State.OPEN:
+        elif notice.state is GateState.OPEN:
             self._tell(What.OPENED, one.gate)
 
     def _tell(self, what: What, gate: Gate, *, dead: DiedAgain | None = None, why: str = "") -> None:

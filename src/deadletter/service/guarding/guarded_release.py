@@ -24,26 +24,8 @@ from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.move.verdict import Later, Leave, Send, Verdict, Wrap
 from deadletter.retrying.homewards import ReturnWays, later, stamped
 from deadletter.retrying.release import Bound, Release
+from deadletter.service.guarding.gates import Gates
 from deadletter.service.intake import addressing
-
-
-class Gatekeeper(Protocol):
-    """The guards, as a release needs them."""
-
-    def passes(
-        self, origin: str, group: str, policy: str, letter_id: str = "", attempt: int = 0
-    ) -> str | None:
-        """None: it may go at once, as this attempt. Else the key of what keeps it."""
-
-    def admit(self, origin: str, group: str, policy: str, letter_id: str, attempt: int = 0) -> str | None:
-        """The same for a letter that was held before."""
-
-    def reason(self, gate: str) -> tuple[str, str]:
-        """What keeps letters at this gate: the guard, and why."""
-
-    def refused(self, origin: str) -> None: ...
-
-    def accepted(self, origin: str) -> None: ...
 
 
 class Holds(ReturnWays, Protocol):
@@ -51,7 +33,7 @@ class Holds(ReturnWays, Protocol):
 
     def holds(self, gate: str) -> bool: ...
 
-    async def holding(self, gate: str) -> None: ...
+    async def holding(self, gate: str, *, again: bool = False) -> None: ...
 
 
 class Proof(Protocol):
@@ -74,7 +56,7 @@ class GuardedRelease(Release):
         source: str,
         layout: ServedLayout,
         *,
-        keeper: Gatekeeper,
+        keeper: Gates,
         ways: Holds,
         waiting: bool = False,
         proof: Proof | None = None,
@@ -134,9 +116,10 @@ class GuardedRelease(Release):
         return Leave() if self._waiting else self._hold(self._bound(letter), fate.origin)
 
     async def _repaired(self, letter: Letter, verdict: Send | Wrap) -> Verdict:
-        await self._ways.repair()
         fate = verdict.fate
         if isinstance(fate, LetterFate) and fate.step is Step.HELD:
-            await self._holds.holding(fate.gate)
+            await self._holds.holding(fate.gate, again=True)
+        else:
+            await self._ways.repair()
         self._bound(letter).held.clear()
         return stamped(verdict, self._now_ms())

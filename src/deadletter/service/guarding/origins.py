@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple
 
 from deadletter.core.guards.budget import Budget
-from deadletter.core.guards.flow import Flow, Free, Hold, Probe, Ramp
-from deadletter.core.guards.gate import Gate, GateState
+from deadletter.core.guards.gate import Gate
 from deadletter.core.guards.health import OriginState
 from deadletter.move.pace import Pace
 
@@ -34,22 +33,22 @@ class GuardedOrigin:
         return self.pace[1].may_go(now)
 
 
+class DiedAgain(NamedTuple):
+    """A letter that had gone back and is dead again, as the guards hear of it."""
+
+    dlq: str
+    """Where it was found."""
+    origin: str
+    group: str
+    letter_id: str
+    attempt: int
+    """As which it had gone back."""
+    released_s: float | None
+    """So many seconds ago; None: it was not seen to die, it is found long after, or nobody noted it."""
+
+
 def room(state: OriginState, max_depth: int | None, sent: int) -> int | None:
     """Many letters may be due at once: between two looks no more may go than there is room for."""
     limits = [max_depth, state.max_length if state.drops_head else None]
     known = [limit for limit in limits if limit is not None and state.exists]
     return min(known) - state.ready - sent if known else None
-
-
-def gate_state(flow: Flow) -> tuple[GateState, str]:
-    match flow:
-        case Free():
-            return GateState.OPEN, ""
-        case Hold(why=why):
-            return GateState.CLOSED, why
-        case Probe(why=why):
-            return GateState.PROBING, why
-        case Ramp(why=why):
-            return GateState.RAMPING, why
-        case _:
-            assert_never(flow)

@@ -19,9 +19,9 @@ from deadletter.core.deciding.states import Step
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import held_name, level_name
 from deadletter.core.letter import names, parking
-from deadletter.core.letter.carried import carried
 from deadletter.core.letter.envelope import Deaths, Leg
 from deadletter.core.letter.field_table import Value
+from deadletter.core.letter.parking import carried
 from deadletter.core.topology.layout_names import ServedLayout
 from deadletter.move.verdict import Send
 from deadletter.retrying.homewards import homewards
@@ -71,8 +71,14 @@ def swept_home(retry: Retry, view: LetterView, home: Home, *, source: str) -> Se
 
 def held(gate: str, fate: LetterFate, guard: str, why: str) -> Send:
     """Due, and not yet allowed: it waits in the broker, and says what for."""
-    headers = parking.reasons(guard, why)
-    return Send(routing_key=held_name(gate), deaths=Deaths.FORGET, leg=Leg.WAIT, headers=headers, fate=fate)
+    return Send(
+        exchange=names.ASKED,
+        routing_key=held_name(gate),
+        deaths=Deaths.FORGET,
+        leg=Leg.WAIT,
+        headers=parking.reasons(guard, why),
+        fate=fate,
+    )
 
 
 def parked(layout: ServedLayout, decision: Park, view: LetterView, *, source: str) -> Send:

@@ -24,10 +24,11 @@ from deadletter.core.deciding.decide import NO_ANSWERS, Circumstances
 from deadletter.core.deciding.decision import Decision, Discard, Park, Retry
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.letter_view import LetterView
-from deadletter.core.deciding.origin import Copied, Unproven
+from deadletter.core.deciding.origin import Copied, Returned, Unproven
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import Policies
 from deadletter.core.deciding.states import Step
+from deadletter.core.letter import header_values, names
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.parking import Cause
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
@@ -37,13 +38,41 @@ from deadletter.move.verdict import Drop, Later, Leave, Send, Verdict
 from deadletter.retrying.homewards import HomeBound, ReturnWays, due_stamp, later, released_stamp
 from deadletter.retrying.parking import park, park_wrapped
 from deadletter.retrying.parking import stamped as parked_stamp
+from deadletter.service.guarding.gates import Gates
+from deadletter.service.guarding.origins import DiedAgain
 from deadletter.service.intake import addressing, copying, letter_keys
 from deadletter.service.intake.condition_batches import Asker
-from deadletter.service.intake.copying import FANOUT_RULE
-from deadletter.service.intake.decided_kinds import DecidedKind
+from deadletter.service.intake.copying import FANOUT_RULE, Copy
 from deadletter.service.intake.letter_keys import LetterReader
-from deadletter.service.protocols import DiedAgain, Keeper
 from deadletter.service.telling.service_events import Decided, FindingNamed, ServiceEvent
+
+
+class DecidedKind:
+    """What was decided for one kind of letter, and what is the same for each of them."""
+
+    __slots__ = (
+        "attempt", "choices", "copy", "dropped", "group", "home", "origin", "returned", "verdict", "view",
+        "why",
+    )  # fmt: skip
+
+    def __init__(self, decision: Decision, view: LetterView, group: str) -> None:
+        self.choices: tuple[tuple[int, Send], ...] = ()
+        """Delays to choose from by chance, each with its way."""
+        self.verdict: Send | Drop | Leave | Retry | None = None
+        self.origin: str = view.origin.queue if view.origin else ""
+        self.group: str = group
+        self.view: LetterView = view
+        """Of the first of them."""
+        self.returned: bool = isinstance(view.provenance, Returned)
+        self.attempt: int = header_values.count(view.headers.get(names.ATTEMPT)) or 0
+        """As which it went home last."""
+        self.why: str = decision.why
+        self.home: str | None = None
+        """Of a letter that several queues got: the one it goes on from."""
+        self.copy: Copy | None = None
+        self.dropped: LetterFate | None = None
+        """Of a copy: what becomes of one that need not be kept."""
+
 
 KNOWN_MAX: Final = 4_096
 """How many different kinds of letters are remembered."""
@@ -75,7 +104,7 @@ class Sorter(HomeBound):
         self,
         intake: WatchedQueue,
         *,
-        keeper: Keeper,
+        keeper: Gates,
         ways: ReturnWays,
         asker: Asker,
         emit: Callable[[ServiceEvent], None],

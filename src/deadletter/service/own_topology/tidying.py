@@ -31,9 +31,9 @@ async def tidy(
             except (ManagementRefused, ChannelClosed):
                 continue  # the survey tells that the management API is away
             if found.letters:
-                emit(Trouble(what=LEASE, why=f"{found.letters} letters were deleted with an unused delay"))
+                emit(Trouble(what=LEASE, why=f"{found.letters} letters were deleted with an unused queue"))
             if found:
-                emit(HousekeepingDone(delays=found.delays, ways=found.ways))
+                emit(HousekeepingDone(delays=found.delays, held=found.held, ways=found.ways))
     finally:
         if housekeeper.leads:
             emit(LeaseChanged(name=LEASE, held=False))

@@ -58,15 +58,6 @@ class Logs:
     lines: Lines
     _root: _Bridge
 
-    @property
-    def wants_decisions(self) -> bool:
-        """Whether each decision is to be emitted."""
-        return self.listener.wants_decisions
-
-    @property
-    def dropped(self) -> int:
-        return self.lines.dropped
-
     def broken(self, listener: events.ServiceListener, error: Exception) -> None:
         """A line about a listener that raised; for `Hub(on_broken=…)`."""
         self.listener.log.error(
@@ -186,8 +177,8 @@ class LogListener:
                 say(f"gate {state.value}", gate=gate, origin=origin, guard=guard, why=why)
             case events.LeaseChanged(name=name, held=held):
                 log.info("lease taken" if held else "lease given up", lease=name)
-            case events.HousekeepingDone(delays=delays, ways=ways):
-                log.info("deleted what nobody uses", delays=delays, ways_back=ways)
+            case events.HousekeepingDone(delays=delays, held=queues, ways=ways):
+                log.info("deleted what nobody uses", delays=delays, held_queues=queues, ways_back=ways)
             case events.SweepEnded():
                 self._swept(event)
             case events.GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):

@@ -95,9 +95,11 @@ class KeptBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HousekeepingDone:
-    """What nobody uses any more was deleted: delays that were asked for, ways back to queues that went."""
+    """What nobody uses any more was deleted: delays that were asked for, queues of held letters, ways back to
+    queues that went."""
 
     delays: int
+    held: int
     ways: int
 
 

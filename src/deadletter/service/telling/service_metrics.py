@@ -133,7 +133,7 @@ BUDGET_LIMIT: Final = _gauge(
 LEASE_HELD: Final = _gauge(
     "lease_held", "1 while this instance does the work that only one may do", "lease", together="max"
 )
-TIDIED: Final = _counter("tidied_total", "Unused delays and ways back of ours that were deleted", "what")
+TIDIED: Final = _counter("tidied_total", "Unused queues and ways back of ours that were deleted", "what")
 SWEEPS: Final = _counter("sweeps_total", "Sweeps that ended, by who asked for them", "queue", "why")
 SWEEP_SECONDS: Final = _histogram("sweep_seconds", "How long sweeps took", _SWEEP_BUCKETS_S)
 GROWTH_ALARMS: Final = _counter(
@@ -205,8 +205,9 @@ class Metrics:
                 self._series[BUDGET_LIMIT].set((policy,), limit)
             case events.LeaseChanged(name=name, held=held):
                 self._series[LEASE_HELD].set((name,), int(held))
-            case events.HousekeepingDone(delays=delays, ways=ways):
+            case events.HousekeepingDone(delays=delays, held=queues, ways=ways):
                 self._series[TIDIED].add(("delay",), delays)
+                self._series[TIDIED].add(("held",), queues)
                 self._series[TIDIED].add(("way back",), ways)
             case events.SweepEnded(dlq=dlq, why=why, seconds=took):
                 self._series[SWEEPS].add((dlq, why), 1)
@@ -247,10 +248,6 @@ class Metrics:
         series[LINES_DROPPED] = {(): self._lines_dropped()}
         histograms = {m: (tuple(h.counts), h.sum) for m, h in self._histograms.items()}
         return Snapshot(series=series, histograms=histograms)
-
-    def render(self, accept: str = "") -> bytes:
-        """The numbers as text, in the format that an Accept header asks for."""
-        return self.snapshot().render(accept)[0]
 
 
 class _Series:
@@ -334,16 +331,12 @@ class Snapshot(Collector):
     def collect(self) -> Iterator[Metric]:
         for metric in METRICS:
             match metric.type:
-                case "counter":
-                    counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+                case "counter" | "gauge":
+                    kind = CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily
+                    family = kind(metric.name, metric.help, labels=metric.labels)
                     for labels, value in _cleaned(self.series[metric]).items():
-                        counter.add_metric(labels, value)
-                    yield counter
-                case "gauge":
-                    gauge = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-                    for labels, value in _cleaned(self.series[metric]).items():
-                        gauge.add_metric(labels, value)
-                    yield gauge
+                        family.add_metric(labels, value)
+                    yield family
                 case "histogram":
                     counts, total = self.histograms[metric]
                     histogram = HistogramMetricFamily(metric.name, metric.help, labels=())

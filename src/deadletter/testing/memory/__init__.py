@@ -1,8 +1,7 @@
 """A RabbitMQ in memory, and virtual time: retry behaviour tested in milliseconds. See docs/testing.md."""
 
 from deadletter.testing.memory.broker import MemoryBroker, MemoryConnection, MemoryLink
-from deadletter.testing.memory.clock import Clock, LoopClock, VirtualClock, settle
-from deadletter.testing.memory.virtual import virtual_time
+from deadletter.testing.memory.clock import Clock, LoopClock, VirtualClock, settle, virtual_time
 
 __all__ = [
     "Clock",

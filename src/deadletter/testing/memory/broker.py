@@ -24,11 +24,13 @@ from deadletter.broker.session import Link
 from deadletter.core.letter import field_table, message
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
+from deadletter.core.topology.definitions_export import declared_arguments
+from deadletter.core.topology.drift import planned_exchanges
 from deadletter.core.topology.merging import BrokerPolicy
+from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.rabbitmq_versions import OLDEST, Traits, traits_of, version_of
-from deadletter.core.topology.vhost import Topology
+from deadletter.core.topology.vhost import Queue, Topology, topology
 from deadletter.errors import QueueMissing, Unreachable, UsageError
-from deadletter.testing.memory import laying
 from deadletter.testing.memory.clock import Clock, LoopClock, settle
 from deadletter.testing.memory.connections.peer import Peer
 from deadletter.testing.memory.contents.carriage import Carriage
@@ -74,7 +76,7 @@ class MemoryBroker:
         self.blocked_reason: str | None = None
         self.down: bool = False
         self._peers: dict[MemoryConnection, Peer] = {}
-        self._shapes = Shapes(self, vhost)
+        self.shapes = Shapes(self, vhost)
         self._carriage = Carriage(self.clock, self.traits, self.route)
 
     # -- coming and going --------------------------------------------------------------------------------
@@ -110,8 +112,8 @@ class MemoryBroker:
         """A connection has ended: its exclusive queues go with it."""
         for connection in [open_ for open_, known in self._peers.items() if known is peer]:
             del self._peers[connection]
-        for name in [queue.name for queue in self._shapes.queues.values() if queue.owner is peer]:
-            self._shapes.remove_queue(name)
+        for name in [queue.name for queue in self.shapes.queues.values() if queue.owner is peer]:
+            self.shapes.remove_queue(name)
 
     # -- faults ------------------------------------------------------------------------------------------
     def cut(self, connection: Connection | None = None, error: Exception | None = None) -> None:
@@ -147,7 +149,7 @@ class MemoryBroker:
         for peer in list(self._peers.values()):
             peer.force("broker forced connection closure with reason 'shutdown'")
         await settle()
-        self._shapes.restart()
+        self.shapes.restart()
 
     def start(self) -> None:
         self.down = False
@@ -168,35 +170,52 @@ class MemoryBroker:
         apply_to: str = "all",
     ) -> None:
         """As `rabbitmqctl set_policy`: the highest priority that matches a name is the one that counts."""
-        self._shapes.set_policy(
+        self.shapes.set_policy(
             BrokerPolicy(
                 name=name, pattern=pattern, definition=definition, priority=priority, apply_to=apply_to
             )
         )
 
     def remove_policy(self, name: str) -> None:
-        self._shapes.remove_policy(name)
+        self.shapes.remove_policy(name)
 
     # -- layouts -----------------------------------------------------------------------------------------
     def topology(self) -> Topology:
         """The queues that are there, as a layout asks for them; nobody's policies but ours are played."""
-        return laying.topology_of(self.traits.version, self.address.vhost, self._shapes.queues.values())
+        queues = [
+            Queue(
+                name=queue.name,
+                type=queue.kind,
+                arguments={k: v for k, v in queue.arguments.items() if k != X_QUEUE_TYPE},
+            )
+            for queue in self.shapes.queues.values()
+        ]
+        return topology(vhost=self.address.vhost, version=self.traits.version, queues=queues)
 
     async def lay(self, link: Link, plan: Topology) -> None:
         """Declare everything of a plan, as `broker.declare` does with a management API; what is there stays
         as it is."""
         for policy in plan.policies:
-            self._shapes.set_policy(policy)
-        await laying.lay(await link.connection("declare"), plan, there=self.queues)
+            self.shapes.set_policy(policy)
+        async with await link.channel("declare") as channel:
+            for exchange in planned_exchanges(plan):
+                await channel.declare_exchange(exchange.name, exchange.type, durable=exchange.durable)
+            for queue in plan.queues.values():
+                if queue.name not in self.queues:
+                    arguments = declared_arguments(queue)
+                    await channel.declare_queue(queue.name, durable=queue.durable, arguments=arguments)
+            for binding in plan.bindings:
+                if binding.source:
+                    await channel.bind_queue(binding.destination, binding.source, binding.routing_key)
 
     # -- looking -----------------------------------------------------------------------------------------
     @property
     def queues(self) -> tuple[str, ...]:
-        return tuple(self._shapes.queues)
+        return tuple(self.shapes.queues)
 
     @property
     def exchanges(self) -> tuple[str, ...]:
-        return tuple(self._shapes.exchanges)
+        return tuple(self.shapes.exchanges)
 
     def depth(self, queue: str) -> int:
         """How many messages are ready."""
@@ -220,7 +239,7 @@ class MemoryBroker:
         return [RawMessage(item.properties, item.body) for item in found.items()]
 
     def _existing(self, queue: str) -> MemoryQueue:
-        found = self._shapes.queues.get(queue)
+        found = self.shapes.queues.get(queue)
         if found is None:
             raise QueueMissing(queue, self.address.vhost)
         return found
@@ -228,17 +247,17 @@ class MemoryBroker:
     # -- for the channels --------------------------------------------------------------------------------
     def route(self, item: QueuedCopy) -> list[MemoryQueue] | None:
         """The queues this message comes to; None when its exchange is not there."""
-        if item.exchange not in self._shapes.exchanges:
+        if item.exchange not in self.shapes.exchanges:
             return None
         names = route(
-            self._shapes.exchanges,
-            self._shapes.queues,
+            self.shapes.exchanges,
+            self.shapes.queues,
             exchange=item.exchange,
             keys=item.keys + item.blind_keys,
             headers=lambda: field_table.decode(message.header_table(item.properties)),
             exact=not self.traits.believes_clients,
         )
-        return [self._shapes.queues[name] for name in names]
+        return [self.shapes.queues[name] for name in names]
 
     def bury(self, queue: MemoryQueue, item: QueuedCopy, reason: str) -> None:
         self._carriage.bury(queue, item, reason)
@@ -247,11 +266,7 @@ class MemoryBroker:
         self._carriage.go()
 
     def expire(self, queue: MemoryQueue) -> None:
-        self._shapes.remove_queue(queue.name)
-
-    @property
-    def shapes(self) -> Shapes:
-        return self._shapes
+        self.shapes.remove_queue(queue.name)
 
 
 def _played(version: str) -> str:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+import selectors
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from deadletter.errors import UsageError
 
@@ -118,3 +120,103 @@ async def settle(turns: int = SETTLE_TURNS) -> None:
     """Give the event loop so many turns, and take no time."""
     for _ in range(turns):
         await asyncio.sleep(0)
+
+
+PATIENCE_S: Final = 5.0
+MOST_S: Final = 30 * 86_400.0
+"""A test that waits for what never comes, beside a loop that polls, would go on for ever."""
+
+
+class _Jumping:
+    """The changed parts of one event loop."""
+
+    def __init__(
+        self, loop: asyncio.BaseEventLoop, select: Callable[[float | None], list[Any]], **limits: float
+    ) -> None:
+        self._real_select = select
+        self._real_executor = loop.run_in_executor
+        self._patience_s = limits["patience_s"]
+        self._grace_s = limits["grace_s"]
+        self._now_s = loop.time()
+        self._until_s = self._now_s + limits["most_s"]
+        self._at_work = 0
+
+    def time(self) -> float:
+        return self._now_s
+
+    def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
+        future = self._real_executor(executor, function, *arguments)
+        self._at_work += 1
+        future.add_done_callback(self._one_less)
+        return future
+
+    def _one_less(self, _future: object) -> None:
+        self._at_work -= 1
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None or timeout <= 0:
+            return self._real_select(timeout)
+        found = self._real_select(self._patience_s if self._at_work else self._grace_s)
+        if found:
+            return found
+        if self._now_s + timeout > self._until_s:
+            most_s, self._until_s = self._until_s, float("inf")
+            raise UsageError(
+                f"virtual time reached {most_s:.0f} s and the test still waits: what it waits for does not "
+                "come, while something else sets timers for ever; say more with virtual_time(most_s=...)"
+            )
+        self._now_s += timeout
+        return found
+
+
+@contextmanager
+def virtual_time(
+    *,
+    beginning: datetime = BEGINNING,
+    patience_s: float = PATIENCE_S,
+    grace_s: float = 0.0,
+    most_s: float = MOST_S,
+) -> Iterator[LoopClock]:
+    """Make the running loop's time virtual: whoever sleeps for ten minutes wakes at once.
+
+        async def test_the_fifth_retry() -> None:
+            with virtual_time() as clock:
+                broker = MemoryBroker()
+                ...
+                await clock.advance(600)
+
+    Inside, the loop's clock stands still while anything can be done, and jumps to the next timer when nothing
+    can. So `asyncio.sleep`, `asyncio.timeout` and the broker's TTLs all keep their order and their lengths
+    and take no time. The running loop is changed in place, so this works in any test runner; it must be one
+    of asyncio's own (uvloop keeps its clock to itself). Gives the clock, which starts at `beginning`.
+    Afterwards time goes on at its real pace, from where it is.
+
+    Time does not jump while a thread works that was started by the loop (`asyncio.to_thread`, a plain
+    handler), but no longer than `patience_s`: a thread that hangs must not stop a timeout from coming. Other
+    things outside the loop, a socket or a process, get `grace_s` of real time before every jump: by default
+    none.
+    """
+    loop: Any = asyncio.get_running_loop()
+    selector = getattr(loop, "_selector", None)
+    if not isinstance(selector, selectors.BaseSelector) or not isinstance(loop, asyncio.BaseEventLoop):
+        raise UsageError(
+            f"virtual time needs one of asyncio's own event loops, got {type(loop).__module__}."
+            f"{type(loop).__name__}; run this test without uvloop"
+        )
+    if "run_in_executor" in vars(loop):
+        raise UsageError("this event loop's time is virtual already; use virtual_time() once")
+    changed: Any = loop
+    changing: Any = selector
+    jumping = _Jumping(loop, selector.select, patience_s=patience_s, grace_s=grace_s, most_s=most_s)
+    vars(loop).pop("time", None)  # what an earlier use left: see below
+    real_time = loop.time
+    changed.time = jumping.time
+    changed.run_in_executor = jumping.run_in_executor
+    changing.select = jumping.select
+    try:
+        yield LoopClock(beginning)
+    finally:
+        ahead_s = jumping.time() - real_time()
+        del changing.select, changed.run_in_executor
+        # A loop's time never goes back: timers would come late by all that was skipped.
+        changed.time = lambda: real_time() + ahead_s

@@ -10,13 +10,12 @@ another machine. Inside it listens on every address, and the engine publishes th
 
 from __future__ import annotations
 
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from deadletter.errors import NoPrivateBroker
-from deadletter.testing.node import probe
+from deadletter.testing.node import probe, processes
 from deadletter.testing.node.node_files import Claim, release
 from deadletter.testing.node.releases import Image
 
@@ -82,18 +81,7 @@ def remove_container(folder: Path) -> None:
 
 
 def _docker(*arguments: str, limit_s: float = _DOCKER_LIMIT_S, missing_is_fine: bool = False) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603 - a list of our own words, no shell
-            ["docker", *arguments],  # noqa: S607 - whichever docker the user has
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=limit_s,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoPrivateBroker(f"docker {' '.join(arguments)}: {error}") from error
+    done = processes.run(["docker", *arguments], limit_s=limit_s)
     # docker has one exit code for everything: that there is no such container it says in words alone.
     if done.returncode != 0 and not (missing_is_fine and "No such container" in done.stderr):
         raise NoPrivateBroker(

@@ -107,18 +107,8 @@ class BrokerNode:
 
     def rabbitmqctl(self, *arguments: str) -> str:
         """What `rabbitmqctl` says on stdout, asked of this node."""
-        try:
-            done = subprocess.run(  # noqa: S603 - a list, no shell; what to ask is the caller's
-                self._command(str(self.install.bin / "rabbitmqctl"), *arguments),
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_CTL_LIMIT_S,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoPrivateBroker(f"rabbitmqctl {' '.join(arguments)}: {error}") from error
+        command = self._command(str(self.install.bin / "rabbitmqctl"), *arguments)
+        done = processes.run(command, env=self._environment(), limit_s=_CTL_LIMIT_S)
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip()
             raise NoPrivateBroker(f"rabbitmqctl {' '.join(arguments)} failed ({done.returncode}): {said}")

@@ -16,12 +16,37 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
+
+from deadletter.errors import NoPrivateBroker
 
 MARK = "DEADLETTER_NODE"
 _END_LIMIT_S = 20.0
+Finished: TypeAlias = subprocess.CompletedProcess[str]
+
+
+def run(command: Sequence[str], *, limit_s: float, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a list of our own words to its end, without a shell and without input.
+
+    NoPrivateBroker when it cannot be started or takes too long; how it ended is the caller's to judge.
+    """
+    try:
+        return subprocess.run(  # noqa: S603 - a list of our own words, no shell
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=limit_s,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoPrivateBroker(f"{' '.join(command)}: {error}") from error
 
 
 def marked(folder: Path) -> list[int]:

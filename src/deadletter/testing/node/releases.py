@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from deadletter.errors import NoPrivateBroker, UsageError
+from deadletter.testing.node import processes
 
 STAMP = ".deadletter-fetched"  # written last by scripts/fetch-brokers; a root without it is half a root
 
@@ -129,16 +129,9 @@ def docker_answers() -> bool:
     if (docker := shutil.which("docker")) is None:
         return False
     try:
-        answer = subprocess.run(  # noqa: S603 - a list of our own words
-            [docker, "info"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=_DOCKER_LIMIT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return processes.run([docker, "info"], limit_s=_DOCKER_LIMIT_S).returncode == 0
+    except NoPrivateBroker:
         return False
-    return answer.returncode == 0
 
 
 def _explicit_root(root: Path) -> Install:
@@ -188,23 +181,10 @@ def _apt_install() -> Install:
     install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", "rabbitmq-server"]
     with _no_service_starts():
         for command in (update, install):
-            try:
-                done = subprocess.run(  # noqa: S603 - a list of our own words
-                    command,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    check=False,
-                    timeout=_APT_LIMIT_S,
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise NoPrivateBroker(f"{' '.join(command)}: {error}; install RabbitMQ by hand") from error
+            done = processes.run(command, env=environment, limit_s=_APT_LIMIT_S)
             # A failed update is not the end: the lists that are there may do.
             if done.returncode != 0 and command is install:
-                tail = "\n".join(done.stdout.splitlines()[-15:])
+                tail = "\n".join([*done.stdout.splitlines(), *done.stderr.splitlines()][-15:])
                 raise NoPrivateBroker(
                     f"{' '.join(command)} failed; install RabbitMQ by hand. It said:\n{tail}"
                 )

@@ -24,9 +24,9 @@ from deadletter.core.deciding.backoff import Fixed, Linear, Schedule, compile_sc
 from deadletter.core.deciding.letter_view import view_letter
 from deadletter.core.deciding.origin import Origin
 from deadletter.core.layouts import ladder, levels, naming, plan
+from deadletter.core.layouts.request import Plan
 from deadletter.core.letter import names
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.vhost import DEFAULT_EXCHANGE, topology
 from deadletter.errors import UsageError
 

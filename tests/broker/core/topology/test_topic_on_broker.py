@@ -1,6 +1,6 @@
 """Our topic matching is the broker's: random patterns bound on a real exchange, random keys published.
 
-About `core.topology.topic`.
+About `core.topology.routing_keys`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pika
 import pika.adapters.blocking_connection
 import pytest
 
-from deadletter.core.topology.topic import topic_matches
+from deadletter.core.topology.routing_keys import topic_matches
 
 PATTERNS = 400
 KEYS = 400

@@ -33,7 +33,7 @@ from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition,
 from deadletter.core.letter.header_values import MAX_COUNT
 from deadletter.core.letter.names import is_ours
 from deadletter.core.text.glob import glob
-from deadletter.core.topology.topic import topic_matches
+from deadletter.core.topology.routing_keys import topic_matches
 
 QUEUES = [
     "orders",

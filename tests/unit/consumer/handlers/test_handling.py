@@ -1,8 +1,8 @@
 """What the end of a handler means, whatever kind of function it is.
 
 About `consumer.handlers.handling`, `consumer.handlers.calling`, `consumer.handlers.callables`,
-`consumer.handlers.signature`, `consumer.handlers.threads`, `consumer.handlers.once`,
-`consumer.handlers.handler_end`, `consumer.handlers.batching`, `consumer.idempotency`.
+`consumer.handlers.signature`, `consumer.handlers.once`, `consumer.handlers.handler_end`,
+`consumer.handlers.batching`, `consumer.idempotency`.
 """
 
 from __future__ import annotations

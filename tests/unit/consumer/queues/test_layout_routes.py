@@ -1,7 +1,7 @@
 """The ways out of a handler, in each layout; what a message carries of earlier tries; whom to suspect.
 
-About `consumer.queues.layout_routes`, `consumer.queues.extra_rungs`, `consumer.queues.suspicion`,
-`consumer.statistics`, `core.letter.carried`, `core.topology.layout_names`.
+About `consumer.queues.layout_routes`, `consumer.queues.suspicion`, `consumer.statistics`,
+`core.letter.parking`, `core.topology.layout_names`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 from deadletter.consumer.backoffs import compiled, fixed, linear
-from deadletter.consumer.queues.extra_rungs import delay_of
 from deadletter.consumer.queues.layout_routes import (
     LayoutRoutes,
     Past,
     Reject,
+    delay_of,
     delays_of,
     extra_rung_name,
     parked_in,

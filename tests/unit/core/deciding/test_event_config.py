@@ -12,7 +12,6 @@ from deadletter.core.deciding.event_config import (
     MAX_WARNINGS,
     Row,
     check_new,
-    combined,
     from_table,
     in_force,
     policies_from,
@@ -107,8 +106,7 @@ def test_exactly_this_key_is_asked_before_any_pattern() -> None:
 
 def test_the_table_stands_before_the_file() -> None:
     file = Policies(rules=(Policy(name="orders", match=Match(queue="orders")),), default=Policy(name="rest"))
-    (policy,), _ = policies_from([row(1, "a", 1)], backoff=BACKOFF)
-    both = combined((policy,), file)
+    both = in_force([row(1, "a", 1)], file=file, backoff=BACKOFF).policies
     assert [p.name for p in both] == ["dlq_event_config:a", "orders", "rest"]
     assert [from_table(p, file) for p in both] == [True, False, False]
 
@@ -126,8 +124,6 @@ def test_too_many_rows_keep_the_newest_that_fit_beside_the_file() -> None:
         "the row for k10 is ignored: expected at most 1000 policies, the file's 10 among them"
         in found.warnings
     )
-    table, _ = policies_from(rows, backoff=BACKOFF)
-    assert combined(table, file) == found.policies
 
 
 def test_warnings_have_an_end() -> None:

@@ -1,6 +1,6 @@
 """The breaker: it trips when everything dies again, and only then; it comes back carefully.
 
-About `core.guards.breaker`, `core.guards.phase`, `core.guards.flow`, `core.guards.climb`.
+About `core.guards.breaker`, `core.guards.phase`, `core.guards.flow`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ def test_after_a_good_minute_an_outage_is_seen_in_a_quarter_of_one() -> None:
             breaker.died_again(second + 0.9, f"{second}-{number}")
         second += 1
     assert second >= 70, "and not on the first bad second"
-    assert breaker.why.endswith("within 15 s")
+    held = breaker.flow(float(second))
+    assert isinstance(held, Hold)
+    assert held.why.endswith("within 15 s")
 
 
 def test_a_busy_time_long_ago_does_not_hide_an_outage() -> None:

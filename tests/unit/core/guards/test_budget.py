@@ -1,14 +1,13 @@
 """The retry budget: so many a minute, smoothly, and a share of the traffic with a floor.
 
-About `core.guards.budget`, `core.guards.tally`.
+About `core.guards.budget`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from deadletter.core.guards.budget import Budget, portion, share_per_minute
-from deadletter.core.guards.tally import Tally
+from deadletter.core.guards.budget import Budget, Tally, portion, share_per_minute
 from deadletter.errors import UsageError
 
 

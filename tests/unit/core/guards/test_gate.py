@@ -1,7 +1,7 @@
 """Health, refusals, growth, and all of it in one gate.
 
-About `core.guards.gate`, `core.guards.health`, `core.guards.full_origin`, `core.guards.copies_alarm`,
-`core.guards.flow`, `core.guards.climb`.
+About `core.guards.gate`, `core.guards.health`, `core.guards.copies_alarm`, `core.guards.flow`,
+`core.guards.phase`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import pytest
 from deadletter.core.guards.breaker import Breaker, BreakerTerms
 from deadletter.core.guards.copies_alarm import CopiesAlarm
 from deadletter.core.guards.flow import FREE, Flow, Free, Hold, Probe, Ramp, strictest
-from deadletter.core.guards.full_origin import FullOrigin
-from deadletter.core.guards.gate import Gate, GateNotice, GateState
+from deadletter.core.guards.gate import FullOrigin, Gate, GateNotice, GateState
 from deadletter.core.guards.health import OriginState, health
 from deadletter.errors import UsageError
 

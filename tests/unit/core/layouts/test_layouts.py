@@ -2,8 +2,7 @@
 
 About `core.layouts.application`, `core.layouts.ladder`, `core.layouts.levels`, `core.layouts.looping`,
 `core.layouts.naming`, `core.layouts.native`, `core.layouts.pieces`, `core.layouts.request`,
-`core.layouts.returning`, `core.layouts.sweeping`, `core.topology.plan`,
-`core.topology.routing`, `core.topology.queue_arguments`.
+`core.layouts.returning`, `core.layouts.sweeping`, `core.topology.routing`, `core.topology.queue_arguments`.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from deadletter.core.deciding.backoff import (
 )
 from deadletter.core.layouts import LAYOUTS, correction_text, corrections, ladder, levels, naming, plan
 from deadletter.core.layouts.native import NativeGrowth, growth
+from deadletter.core.layouts.request import Plan
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.plan import Plan
 from deadletter.core.topology.routing import Router
 from deadletter.core.topology.vhost import PREDECLARED, Binding, Exchange, Queue, topology
 from deadletter.doctor.rules import examine

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.cli.schedule import parse_backoff
-from deadletter.cli.terminal.units import parse_rate, parse_span
+from deadletter.cli.terminal.units import parse_backoff, parse_rate, parse_span
 from deadletter.config import load
 from deadletter.core.deciding.backoff import Fixed
 from deadletter.core.text.durations import (

@@ -10,8 +10,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.core.topology.routing_keys import ANY_KEY, KeyIndex, Keys
-from deadletter.core.topology.topic import topic_matches
+from deadletter.core.topology.routing_keys import ANY_KEY, KeyIndex, Keys, topic_matches
 
 KEYS = [".".join(parts) for size in range(1, 6) for parts in product("ab", repeat=size)] + [""]
 patterns = st.lists(st.sampled_from(["a", "b", "*", "#"]), max_size=4).map(".".join)

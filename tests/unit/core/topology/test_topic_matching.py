@@ -2,7 +2,7 @@
 
 That they are the broker's corners, `tests/broker/core/topology/test_topic_on_broker.py` checks.
 
-About `core.topology.topic`, `core.text.glob`.
+About `core.topology.routing_keys`, `core.text.glob`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from tests.effort import lines_run
 
 from deadletter.core.text.glob import glob
-from deadletter.core.topology.topic import topic_matches
+from deadletter.core.topology.routing_keys import topic_matches
 
 
 @pytest.mark.parametrize(

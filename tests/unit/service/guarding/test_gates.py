@@ -1,6 +1,6 @@
 """All gates and budgets of an instance: who may go, what keeps the others, and how they get through later.
 
-About `service.guarding.gates`, `service.guarding.origins`, `service.protocols`,
+About `service.guarding.gates`, `service.guarding.origins`,
 `service.telling.instance_news`.
 """
 
@@ -14,12 +14,13 @@ import pytest
 from deadletter.config.settings import GuardSettings
 from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.guards.breaker import BreakerTerms
+from deadletter.core.guards.flow import Ramp
 from deadletter.core.guards.gate import GateState
 from deadletter.core.guards.health import OriginState
 from deadletter.service.guarding import gates as module
 from deadletter.service.guarding.allowance import Allowance
 from deadletter.service.guarding.gates import BUDGET, FORGET_S, Gates
-from deadletter.service.protocols import DiedAgain
+from deadletter.service.guarding.origins import DiedAgain
 from deadletter.service.telling.instance_news import NewsItem, What
 from deadletter.service.telling.service_events import BudgetSeen, GateChanged, GrowthFound, ServiceEvent
 
@@ -199,8 +200,7 @@ def test_letters_on_their_way_count_as_depth_until_it_is_looked_at_again() -> No
     guarded.gates.observe("orders", replace(OPEN, ready=5))
     assert guarded.gates.passes("orders", "", "p") == "orders"
     guarded.gates.observe("orders", replace(OPEN, ready=5))
-    (state,) = guarded.gates.states()
-    assert state[:3] == ("orders", "orders", GateState.RAMPING)
+    assert isinstance(guarded.gates.flow("orders"), Ramp)
 
 
 def test_only_origins_that_letters_go_to_are_looked_at() -> None:

@@ -1,8 +1,8 @@
 """Intake: what a decision becomes, that remembering it changes nothing, and what is never dropped.
 
 About `service.intake.sorting`, `service.intake.addressing`, `service.intake.copying`,
-`service.intake.decided_kinds`, `service.intake.letter_keys`, `service.intake.condition_batches`,
-`core.letter.carried`, `core.deciding.letter_fate`, `core.deciding.states`.
+`service.intake.letter_keys`, `service.intake.condition_batches`, `core.letter.parking`,
+`core.deciding.letter_fate`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.deciding.states import Step
 from deadletter.core.guards.breaker import BreakerTerms
+from deadletter.core.guards.flow import FREE, Hold
 from deadletter.core.guards.health import OriginState
 from deadletter.core.layouts.naming import PARKED, level_name
 from deadletter.core.letter import field_table, names
@@ -615,7 +616,7 @@ def test_a_copy_says_nothing_of_its_origin_to_the_guards() -> None:
     desk = Desk(RETRIED, fanouts=elsewhere, guards=replace(NO_BREAKER, copies=1))
     for _ in range(10):
         desk.decide(died_in_shop(1))
-    assert not desk.gates.states()
+    assert desk.gates.flow("orders") is FREE
 
 
 @pytest.mark.parametrize("shape", [ServedLayout.RETURN, ServedLayout.SWEEP])
@@ -863,9 +864,9 @@ def test_the_guards_hear_of_each_letter_that_died_again_and_of_no_other() -> Non
         desk.decide(letter({"noise": number}))
     desk.decide(returned(1))
     desk.decide(returned(1))
-    assert not desk.gates.states()
+    assert desk.gates.flow("orders") is FREE
     desk.decide(returned(1))  # the third with one id and attempt is one too many
-    assert [key for key, *_ in desk.gates.states()] == ["orders"]
+    assert isinstance(desk.gates.flow("orders"), Hold)
 
 
 def test_each_decision_is_told_when_somebody_asked_for_it() -> None:

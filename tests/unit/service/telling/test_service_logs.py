@@ -92,7 +92,7 @@ ONE_OF_EACH: list[tuple[ServiceEvent, str | None]] = [
     (GateChanged(gate="g", origin="x", state=GateState.CLOSED, guard="depth", why="full"), "warning"),
     (GateChanged(gate="g", origin="x", state=GateState.OPEN, guard="depth", why="room"), "info"),
     (LeaseChanged(name="l", held=True), "info"),
-    (HousekeepingDone(delays=3, ways=1), "info"),
+    (HousekeepingDone(delays=3, held=2, ways=1), "info"),
     (SweepEnded(dlq="q", seen=2, moved=2, left=0, failed=0, seconds=0.1, why="timer"), "info"),
     (SweepEnded(dlq="q", seen=2, moved=1, left=0, failed=1, seconds=0.1, why="timer"), "warning"),
     (GrowthFound(origin="x", letter_id="1", copies=9, why="fanout"), "error"),
@@ -379,7 +379,7 @@ logs = configure(format="json", level="info", stream=sys.stderr, instance="i", b
 for number in range(20000):
     logs.listener(QueueGone(queue="x" * 200))
 logs.lines.close(within_s=0.2)
-print(logs.dropped > 0)
+print(logs.lines.dropped > 0)
 """
     reading, writing = os.pipe()
     try:

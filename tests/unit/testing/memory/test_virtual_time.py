@@ -1,6 +1,6 @@
 """Virtual time: everything in its order and at its hour, and no time passes.
 
-About `testing.memory.virtual`, `testing.memory.clock`.
+About `testing.memory.clock`.
 """
 
 from __future__ import annotations

@@ -55,10 +55,14 @@ class ServerChannel:
     # -- frames in ---------------------------------------------------------------------------------------
     def on_method(self, payload: bytes) -> None:
         self.published_now = False
-        handler = HANDLERS.get(_KEY.unpack_from(payload))
+        key = _KEY.unpack_from(payload)
+        handler = HANDLERS.get(key)
         if handler is None:
             raise connection_closed(540, f"NOT_IMPLEMENTED - {payload[:4].hex()} in the memory broker")
-        handler(self, MethodReader(payload))
+        method = MethodReader(payload)
+        if key[0] in (40, 50) or key in ((60, 20), (60, 40), (60, 70)):
+            method.u16()  # reserved; they all begin with it
+        handler(self, method)
 
     def on_header(self, payload: bytes) -> None:
         self._missing_bytes = int(_SIZE.unpack_from(payload, 4)[0])
@@ -86,7 +90,6 @@ class ServerChannel:
 
     # -- publishing --------------------------------------------------------------------------------------
     def on_publish(self, method: MethodReader) -> None:
-        method.u16()
         exchange, key = method.short(), method.short()
         mandatory, immediate = method.bits(2)
         if immediate:
@@ -133,7 +136,6 @@ class ServerChannel:
             self._say(wire.cancel(consumer.tag))
 
     def on_get(self, method: MethodReader) -> None:
-        method.u16()
         queue = self._queue(method.short())
         (no_ack,) = method.bits(1)
         if no_ack:
@@ -153,12 +155,14 @@ class ServerChannel:
         self._peer.say_content(self.number, answer, properties, item.body)
 
     def on_consume(self, method: MethodReader) -> None:
-        method.u16()
         queue, tag = self._queue(method.short()), method.short()
         _, no_ack, exclusive, _ = method.bits(4)
         if no_ack:
             raise not_played("consumers without acks")
-        priority = method.table().get("x-priority")
+        arguments = method.table()
+        if "x-stream-offset" in arguments:
+            raise precondition_failed(f"invalid arg 'x-stream-offset' for queue '{queue.name}'")
+        priority = arguments.get("x-priority")
         if tag in self._consumers:
             raise connection_closed(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
         self._broker.shapes.check_consumer(queue, exclusive=exclusive)
@@ -272,7 +276,6 @@ class ServerChannel:
         return self._broker.shapes.queue(name, self._peer)
 
     def on_declare_queue(self, method: MethodReader) -> None:
-        method.u16()
         name = method.short()
         passive, durable, exclusive, auto_delete, _ = method.bits(5)
         arguments = method.table()
@@ -293,7 +296,6 @@ class ServerChannel:
         self._say(wire.declare_queue_ok(queue.name, queue.depth, queue.consumer_count))
 
     def on_declare_exchange(self, method: MethodReader) -> None:
-        method.u16()
         name, kind = method.short(), method.short()
         passive, durable, auto_delete, internal, _ = method.bits(5)
         if auto_delete or internal:
@@ -305,45 +307,38 @@ class ServerChannel:
         self._say(wire.DECLARE_EXCHANGE_OK)
 
     def on_delete_exchange(self, method: MethodReader) -> None:
-        method.u16()
         name = method.short()
         if_unused, _ = method.bits(2)
         self._broker.shapes.delete_exchange(name, if_unused=if_unused)
         self._say(wire.DELETE_EXCHANGE_OK)
 
     def on_bind(self, method: MethodReader) -> None:
-        method.u16()
         queue, exchange, key = method.short(), method.short(), method.short()
         method.octet()
         self._broker.shapes.bind(queue, exchange, key, method.table(), self._peer)
         self._say(wire.BIND_OK)
 
     def on_unbind(self, method: MethodReader) -> None:
-        method.u16()
         queue, exchange, key = method.short(), method.short(), method.short()
         self._broker.shapes.unbind(queue, exchange, key, method.table())
         self._say(wire.UNBIND_OK)
 
     def on_bind_exchange(self, method: MethodReader) -> None:
-        method.u16()
         to, exchange, key = method.short(), method.short(), method.short()
         method.octet()
         self._broker.shapes.bind_exchange(to, exchange, key, method.table())
         self._say(wire.BIND_EXCHANGE_OK)
 
     def on_unbind_exchange(self, method: MethodReader) -> None:
-        method.u16()
         to, exchange, key = method.short(), method.short(), method.short()
         method.octet()
         self._broker.shapes.unbind(to, exchange, key, method.table(), to_exchange=True)
         self._say(wire.UNBIND_EXCHANGE_OK)
 
     def on_purge(self, method: MethodReader) -> None:
-        method.u16()
         self._say(wire.purge_ok(self._queue(method.short()).purge()))
 
     def on_delete_queue(self, method: MethodReader) -> None:
-        method.u16()
         name = method.short()
         if_unused, if_empty, _ = method.bits(3)
         if name in self._broker.shapes.queues:

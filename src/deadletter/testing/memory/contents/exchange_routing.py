@@ -12,19 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
-from deadletter.core.topology.topic import topic_matches
+from deadletter.core.topology import vhost
+from deadletter.core.topology.routing_keys import topic_matches
 
 TYPES: Final = frozenset({"direct", "fanout", "topic", "headers"})
 X_MATCH: Final = "x-match"
 MATCHES: Final = frozenset({"all", "any", "all-with-x", "any-with-x"})
-PREDECLARED: Final = {
-    "": "direct",
-    "amq.direct": "direct",
-    "amq.fanout": "fanout",
-    "amq.headers": "headers",
-    "amq.match": "headers",
-    "amq.topic": "topic",
-}
+PREDECLARED: Final = dict(vhost.PREDECLARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,20 +5,21 @@ Texts and codes are RabbitMQ's: a program that reads them must not see a differe
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Final
 
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.errors import ChannelClosed, channel_closed, connection_closed
+from deadletter.core.topology.rabbitmq_versions import Traits
+from deadletter.errors import ChannelClosed, UsageError, channel_closed, connection_closed
 from deadletter.testing.memory.connections.declare_refusals import (
     check_queue,
     check_same,
     check_same_arguments,
     precondition_failed,
 )
-from deadletter.testing.memory.contents.broker_policies import EXCHANGE, check_policy, policy_for
 from deadletter.testing.memory.contents.exchange_routing import (
     MATCHES,
     PREDECLARED,
@@ -279,3 +280,63 @@ class Shapes:
     def _not_default(self, exchange: str) -> None:
         if not exchange:
             raise channel_closed(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
+
+
+EXCHANGE: Final = "exchange"
+
+_PLAYED: Final = frozenset(
+    {
+        "message-ttl",
+        "expires",
+        "max-length",
+        "max-length-bytes",
+        "overflow",
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "dead-letter-strategy",
+        "delivery-limit",
+        "alternate-exchange",
+    }
+)
+_WITHOUT_EFFECT_HERE: Final = frozenset(
+    {
+        "queue-mode",
+        "queue-version",
+        "max-in-memory-length",
+        "max-in-memory-bytes",
+        "max-age",
+        "stream-max-segment-size-bytes",
+        "initial-cluster-size",
+        "target-group-size",
+        "queue-leader-locator",
+        "queue-master-locator",
+    }
+)
+"""About disks and clusters, and streams: they change nothing a client of these queues could see, but which
+policy counts."""
+_RETRY: Final = frozenset({"delayed-retry-type", "delayed-retry-min", "delayed-retry-max"})
+
+
+def policy_for(
+    policies: Mapping[str, BrokerPolicy], name: str, kind: str, traits: Traits
+) -> Mapping[str, Value]:
+    """The definition of the one policy that counts; empty when none does. `kind`: a queue type, or
+    `exchange`."""
+    about = [policy for policy in policies.values() if policy.fits(name, kind, traits.version)]
+    return max(about, key=lambda policy: policy.priority).definition if about else {}
+
+
+def check_policy(policy: BrokerPolicy, traits: Traits) -> None:
+    """Raises UsageError for what a broker refuses, or the memory broker does not play."""
+    try:
+        re.compile(policy.pattern)
+    except re.error as error:
+        raise UsageError(
+            f"policy {policy.name!r}: the pattern {policy.pattern!r} is no regular expression"
+        ) from error
+    known = _PLAYED | _WITHOUT_EFFECT_HERE | (_RETRY if traits.native_retry else frozenset())
+    if strange := sorted(policy.definition.keys() - known):
+        raise UsageError(
+            f"policy {policy.name!r}: {', '.join(strange)}: RabbitMQ {traits.version} does not know it, or "
+            f"the memory broker does not play it; expected some of {', '.join(sorted(known))}"
+        )
