@@ -10,8 +10,7 @@ from typing import Final
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import columns, data, result
+from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import BrokerSettings

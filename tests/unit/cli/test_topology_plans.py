@@ -20,8 +20,8 @@ from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value, encode
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import HEADERS, MESSAGE_ID, RawMessage
+from deadletter.core.letter.same_letter import likeness
 from deadletter.errors import UsageError
-from deadletter.operations.migrating.carry import likeness
 
 ASKED = ("topology", "plan", "--queue", "orders", "--broker-version", "4.3.6", "--backoff", "1s,1min")
 

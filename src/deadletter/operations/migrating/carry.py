@@ -26,14 +26,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import Final
 
 from deadletter.amqp.address import Address
 from deadletter.broker.queue_counts import QueueCounts, counts_of_existing
 from deadletter.broker.session import RETRYABLE, Link, Persistence, supervise
 from deadletter.core.letter import names
-from deadletter.core.letter.message import View
+from deadletter.core.letter.same_letter import likeness
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.vhost import Queue
 from deadletter.errors import MoveFailed
@@ -223,41 +222,3 @@ async def _counts(link: Link, queue: str) -> QueueCounts:
 async def _declare(link: Link, queue: Queue) -> None:
     async with await link.channel("consume") as channel:
         await channel.declare_queue(queue.name, arguments=declared_arguments(queue))
-
-
-_OURS = "deadletter-"
-
-
-def likeness(letter: Letter) -> bytes:
-    """Sixteen bytes, equal for a letter and its copy. Raises MessageError for bytes that are no message.
-
-    Not all bytes stay. A quorum queue that delivers a letter again adds a count to its headers and sorts
-    them; a move adds headers of ours and sets some properties aside. What is left is the body, the routing
-    key, the other properties, and the headers in any order. Two letters alike in all of that may still be
-    two: so likeness is for setting a letter aside, never for dropping it.
-    """
-    view = letter.view
-    headers = sorted(
-        (name, repr(value))
-        for name, value in letter.headers.items()
-        if not name.startswith(_OURS) and name not in names.DELIVERY_COUNTS
-    )
-    digest = blake2b(repr((letter.came_by.routing_key, _kept(view), headers)).encode(), digest_size=16)
-    digest.update(letter.body)
-    return digest.digest()
-
-
-def _kept(view: View) -> tuple[object, ...]:
-    """The properties that a move leaves alone."""
-    return (
-        view.content_type,
-        view.content_encoding,
-        view.priority,
-        view.correlation_id,
-        view.reply_to,
-        view.message_id,
-        view.timestamp,
-        view.type,
-        view.app_id,
-        view.cluster_id,
-    )
