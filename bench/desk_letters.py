@@ -23,12 +23,15 @@ QUEUES: Final = 20
 _BEGAN: Final = datetime(2026, 10, 1, tzinfo=UTC)
 _EVERY_MS: Final = 400
 _WORDS: Final = (
-    "amber anchor apple arrow autumn barley basket beacon birch bottle branch bridge candle canvas cedar "
-    "chalk cherry clover cobalt copper coral cotton crystal daisy delta ember fabric feather fennel forest "
-    "garnet ginger granite hazel honey indigo ivory jasmine juniper lantern lemon linen maple marble meadow "
-    "mint mosaic nectar oak olive onyx orchid paper pearl pepper pine plum quartz raven reed river rose "
-    "saffron sage sand silver slate spruce stone sugar thistle timber tulip velvet violet walnut willow wool"
-).split()
+    "amber", "anchor", "apple", "arrow", "autumn", "barley", "basket", "beacon", "birch", "bottle",
+    "branch", "bridge", "candle", "canvas", "cedar", "chalk", "cherry", "clover", "cobalt", "copper",
+    "coral", "cotton", "crystal", "daisy", "delta", "ember", "fabric", "feather", "fennel", "forest",
+    "garnet", "ginger", "granite", "hazel", "honey", "indigo", "ivory", "jasmine", "juniper", "lantern",
+    "lemon", "linen", "maple", "marble", "meadow", "mint", "mosaic", "nectar", "oak", "olive", "onyx",
+    "orchid", "paper", "pearl", "pepper", "pine", "plum", "quartz", "raven", "reed", "river", "rose",
+    "saffron", "sage", "sand", "silver", "slate", "spruce", "stone", "sugar", "thistle", "timber",
+    "tulip", "velvet", "violet", "walnut", "willow", "wool",
+)  # fmt: skip
 _ERRORS: Final = (
     ("TimeoutError", "the ledger did not answer within {n} ms (request {u})"),
     ("ConnectionRefusedError", "[Errno 111] Connect call failed ('10.0.{a}.{b}', 5432)"),
@@ -52,12 +55,20 @@ def _stack(group: int) -> str:
     installed = "/usr/local/lib/python3.12/site-packages"
     frames = [
         (f"{installed}/deadletter/consumer/running.py", "_handle", "await self._handler(message)"),
-        (f"/srv/shop/handlers/{_WORDS[group % 60]}.py", "handle", f"await process_{group % 97}(order, session)"),
+        (
+            f"/srv/shop/handlers/{_WORDS[group % 60]}.py",
+            "handle",
+            f"await process_{group % 97}(order, session)",
+        ),
     ]
     for depth in range(chance.randrange(2, 6)):
         word = chance.choice(_WORDS)
-        frames.append((f"/srv/shop/{word}/service_{group}.py", f"{word}_{depth}", f"return {word}.apply(order)"))
-    frames.append((f"/srv/shop/ledger/client_{group}.py", f"book_{group}", "result = await self._send(request)"))
+        frames.append(
+            (f"/srv/shop/{word}/service_{group}.py", f"{word}_{depth}", f"return {word}.apply(order)")
+        )
+    frames.append(
+        (f"/srv/shop/ledger/client_{group}.py", f"book_{group}", "result = await self._send(request)")
+    )
     frames.append((f"{installed}/httpx/_client.py", "send", "response = await self._send_handling_auth("))
     for path, function, line in frames:
         lines += [f'  File "{path}", line {chance.randrange(10, 900)}, in {function}', f"    {line}"]
@@ -67,7 +78,9 @@ def _stack(group: int) -> str:
 def _letter(number: int, group: int, stacks: list[str], chance: random.Random) -> Letter:
     kind, said = _ERRORS[group % len(_ERRORS)]
     uuid = _uuid(chance)
-    message = said.format(n=chance.randrange(1, 99_999), u=uuid, a=chance.randrange(256), b=chance.randrange(99))
+    message = said.format(
+        n=chance.randrange(1, 99_999), u=uuid, a=chance.randrange(256), b=chance.randrange(99)
+    )
     queue = f"shop.{_WORDS[group % QUEUES]}"
     at = _BEGAN + timedelta(milliseconds=number * _EVERY_MS)
     at_ms = int(at.timestamp() * 1000)

@@ -29,10 +29,13 @@ from deadletter.errors import UsageError
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
+from deadletter.store.letters.facets import facets
 from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingest, Ingested
 from deadletter.store.letters.letter_changes import Retention
-from deadletter.store.letters.letter_rows import id_bytes
+from deadletter.store.letters.letter_contents import contents_of
+from deadletter.store.letters.letter_list import rows_of
+from deadletter.store.letters.letter_rows import begins_with, of_id
 from deadletter.store.letters.letter_tables import Kept, letters, steps
 from deadletter.store.letters.letter_views import (
     Facets,
@@ -63,10 +66,11 @@ class LetterStore:
     # -- coming in ---------------------------------------------------------------------------------------
     async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
         """Committed when it returns: only then may anybody ack them."""
+        prepared = await self._ingest.prepared(batch)
         async with self._ingesting:
             try:
                 async with self._writing() as connection:
-                    done = await self._ingest.put(connection, batch, now_ms=self._now_ms())
+                    done = await self._ingest.put(connection, prepared, now_ms=self._now_ms())
             except BaseException:
                 self._ingest.rolled_back()
                 raise
@@ -82,14 +86,14 @@ class LetterStore:
     async def facets(self, query: LetterQuery) -> Facets:
         """How the found ones divide."""
         async with self._reading() as connection:
-            return await searching.facets(connection, query)
+            return await facets(connection, query)
 
     async def letter(self, name: str) -> LetterDetail:
         """One letter, by its number here, or by its id or the beginning of it. UsageError: there is none."""
         async with self._reading() as connection:
             number = await _number_of(connection, name)
-            (row,) = await searching.rows_of(connection, [number])
-            found = await searching.contents_of(connection, [number])
+            (row,) = await rows_of(connection, [number])
+            found = await contents_of(connection, [number])
             taken = await connection.execute(
                 select(steps).where(steps.c.letter == number).order_by(steps.c.id)
             )
@@ -97,10 +101,12 @@ class LetterStore:
                 LetterStep(at_ms=one.at_ms, step=one.step, who=one.who, why=one.why) for one in taken
             )
             others = select(letters.c.id).where(
-                letters.c.letter_id == id_bytes(row.letter_id), letters.c.id != number
+                of_id(row.letter_id),
+                letters.c.id != number,
+                letters.c.copy_of.is_distinct_from(number),
             )
             before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
-            earlier = await searching.rows_of(connection, before)
+            earlier = await rows_of(connection, before)
             return LetterDetail(row=row, letter=found[number], steps=told, earlier=earlier)
 
     async def groups(self, query: GroupQuery) -> tuple[GroupView, ...]:
@@ -153,7 +159,6 @@ class LetterStore:
             second = await group_table.group_of(connection, other, now_ms=now_ms)
             await group_table.merge(connection, first, second)
             await self._note(connection, who, "merge", {"into": first.key, "other": second.key})
-        self._ingest.forget()
         return first
 
     async def split(self, key: str, *, who: str) -> None:
@@ -161,7 +166,6 @@ class LetterStore:
         async with self._writing() as connection:
             await group_table.split(connection, key)
             await self._note(connection, who, "split", {"key": key})
-        self._ingest.forget()
 
     async def discard(self, ids: Sequence[int], *, who: str, why: str) -> int:
         """Throw away; they can be taken back until their time is over. How many they were."""
@@ -222,13 +226,9 @@ async def _number_of(connection: AsyncConnection, name: str) -> int:
         found = await connection.scalar(select(letters.c.id).where(letters.c.id == int(name)))
         if found is not None:
             return int(found)
-    asked = select(letters.c.id).where(letters.c.copy_of.is_(None))
-    if 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name):
-        low = bytes.fromhex(name.ljust(32, "0"))
-        high = bytes.fromhex(name.ljust(32, "f"))
-        asked = select(letters.c.id).where(
-            letters.c.letter_id.between(low, high), letters.c.copy_of.is_(None)
-        )
+    hexadecimal = 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name)
+    wanted = begins_with(name) if hexadecimal else of_id(name)
+    asked = select(letters.c.id).where(wanted, letters.c.copy_of.is_(None))
     newest = [int(one) for (one,) in await connection.execute(asked.order_by(letters.c.id.desc()).limit(1))]
     if not newest:
         raise UsageError(
