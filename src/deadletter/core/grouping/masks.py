@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 MAX_CHARS: Final = 4_000
@@ -116,6 +117,7 @@ class Masked(NamedTuple):
     masks: tuple[str, ...]
 
 
+@lru_cache(maxsize=256)
 def mask(message: str) -> Masked:
     """The first lines that say something, with what differs between two occurrences masked."""
     text = unicodedata.normalize("NFC", _ANSI.sub("", message[:MAX_CHARS]))
