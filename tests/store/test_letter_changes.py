@@ -28,7 +28,8 @@ TALLIED = (
 )
 ORPHANS = (
     "SELECT (SELECT count(*) FROM deadletter_letters l LEFT JOIN deadletter_letters f ON f.id = l.copy_of "
-    "WHERE l.copy_of IS NOT NULL AND f.id IS NULL), (SELECT count(*) FROM deadletter_contents WHERE id NOT IN "
+    "WHERE l.copy_of IS NOT NULL AND f.id IS NULL), "
+    "(SELECT count(*) FROM deadletter_contents WHERE id NOT IN "
     "(SELECT id FROM deadletter_letters)), (SELECT count(*) FROM deadletter_steps WHERE letter NOT IN "
     "(SELECT id FROM deadletter_letters))"
 )

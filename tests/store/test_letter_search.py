@@ -1,6 +1,7 @@
 """Letters are found: by each field, by words, by headers, in pages, and counted.
 
-About `store.letters.searching`, `store.letters.facets`, `store.letters.word_index`, `core.grouping.letter_words`.
+About `store.letters.searching`, `store.letters.facets`, `store.letters.word_index`,
+`core.grouping.letter_words`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from deadletter.store.letters import facets, searching
 from deadletter.store.letters.letter_changes import Retention
 from deadletter.store.letters.letter_store import LetterStore
 
-MANY = searching._FEW + 60  # noqa: SLF001 -- more than are looked into without the index of words
+MANY = searching._FEW + 60
 BULK = [parked(n + 1_000, error="common trouble", body=f"filler {n}".encode()) for n in range(MANY)]
 
 
@@ -88,9 +89,11 @@ ASKED = [
     ("inside", [2]), ('"inside"', [2]), ("single", [2]), ("x", [2]), ("plai", []), ("lain", []),
     ("straße", [3]), ("münchen", [3]), ("munchen", []), ("NAÏVE", [3]), ("ω", [3]), ("Ω", [3]),
     ("東京", [4]), ("タワー", [4]), ("京東", []), ("한국어", [4]), ("🦆", [4]),
-    ("example.com", [5]), ("path", [5]), ("r=2", [5]), ("user@example.com", [5]), ("10.0.0.1", [5]), ("0.0.1.10", []),
+    ("example.com", [5]), ("path", [5]), ("r=2", [5]), ("user@example.com", [5]), ("10.0.0.1", [5]),
+    ("0.0.1.10", []),
     ("va-lue", [6]), ("1.5e3", [6]), ('"deep": {', [6]), ("u00e9", [6]),
-    ("tabs lines", [7]), ("here", [7]), ("AND OR", [8]), ("near", [8]), ("near ^ ~", [8]), ("' \\", [8]), ("%", [8]),
+    ("tabs lines", [7]), ("here", [7]), ("AND OR", [8]), ("near", [8]), ("near ^ ~", [8]), ("' \\", [8]),
+    ("%", [8]),
     ("plain straße", []), ("nothing", []),
 ]  # fmt: skip
 

@@ -173,19 +173,14 @@ def _together(read: tuple[Raised, ...], failure: Failure) -> tuple[Raised, ...]:
 def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
     """What of one error counts, and where in the application it happened."""
     parts = [Part(Kind.TYPE, _short(raised.error_type))] if raised.error_type else []
-    place = _innermost_own(raised.frames, own)
+    place, passed = _frames(raised.frames, own)
     frame = None if place is None else raised.frames[place]
     masked = mask(raised.message)
     source = frame.line if frame is not None else ""
     thrown_here = frame is not None and frame is raised.frames[-1]
     # Where the application raised it, the line, or else a type of its own, says more than the words.
     by_source = thrown_here and (_is_whole_raise(source) if source else own.names(raised.error_type))
-    if frame is not None:
-        counted = _counted(raised.frames, frame, own)
-        shown = [*(one for one in counted if one not in raised.frames[-8:]), *raised.frames[-8:]]
-        parts += [Part(Kind.FRAME, str(passed), counted=passed in counted) for passed in shown]
-    else:
-        parts += [Part(Kind.FRAME, str(passed)) for passed in raised.frames[-_FOREIGN_FRAMES:]]
+    parts += passed
     if source:
         parts.append(Part(Kind.SOURCE, source))
     if masked.text:
@@ -195,6 +190,16 @@ def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
 
 
 @lru_cache(maxsize=_KNOWN_STACKS)
+def _frames(frames: tuple[Frame, ...], own: OwnCode) -> tuple[int | None, tuple[Part, ...]]:
+    """Where the application's own innermost frame is, and what is told of all of them."""
+    place = _innermost_own(frames, own)
+    if place is None:
+        return None, tuple(Part(Kind.FRAME, str(passed)) for passed in frames[-_FOREIGN_FRAMES:])
+    counted = _counted(frames, frames[place], own)
+    shown = [*(one for one in counted if one not in frames[-8:]), *frames[-8:]]
+    return place, tuple(Part(Kind.FRAME, str(passed), counted=passed in counted) for passed in shown)
+
+
 def _innermost_own(frames: tuple[Frame, ...], own: OwnCode) -> int | None:
     """Where the last frame of the application's is; of a recursion the last function that came to it anew."""
     ours = [place for place, frame in enumerate(frames) if own.has(frame)]
@@ -209,7 +214,6 @@ def _innermost_own(frames: tuple[Frame, ...], own: OwnCode) -> int | None:
     return next(place for place in ours if str(frames[place]) == newest)
 
 
-@lru_cache(maxsize=_KNOWN_STACKS)
 def _counted(frames: tuple[Frame, ...], innermost: Frame, own: OwnCode) -> tuple[Frame, ...]:
     """The innermost frame of the application's own and the one that called it: a helper fails for many."""
     ours = [frame for frame in frames if own.has(frame)]

@@ -34,8 +34,10 @@ _KEPT: Final = (
     rf"|['\"`]{_NAME}['\"`] (?=is (?:undefined|not defined|not a function|missing|required))"
     rf"|['\"`]{_NAME}['\"`] (?=object has no attribute|object is not)"
 )
+_PLAIN: Final = r"(?<![\w=])(?!localhost\b)[A-Za-z][a-z]*(?= |$)"
+"""A word with which no mask begins: it is passed in one step, and not tried letter by letter."""
 _MASKS: Final[tuple[tuple[str, str], ...]] = (
-    ("kept", _KEPT),
+    ("kept", f"{_KEPT}|{_PLAIN}"),
     ("input", r"\binput_value=.{0,2000}?, input_type"),
     ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,15}://[^\s'\"<>)\]]{1,800}"),
     ("email", r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}\b"),

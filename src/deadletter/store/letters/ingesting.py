@@ -110,6 +110,8 @@ class Ingest:
     """One writer. It remembers what is committed: the ids of names and groups, and dictionaries."""
 
     def __init__(self) -> None:
+        self.generation = 0
+        """Of what it remembers: what was prepared with an older one is prepared anew."""
         self._names: dict[str, int] = {}
         self._groups: dict[str, int] = {}
         self._dictionaries: dict[str, tuple[int, bytes]] = {}
@@ -118,6 +120,14 @@ class Ingest:
         self._fresh_names: dict[str, int] = {}
         self._fresh_groups: dict[str, int] = {}
         self._fresh_dictionaries: dict[str, tuple[int, bytes]] = {}
+
+    def connected(self, generation: int) -> None:
+        """So many connections were made. Behind a new one there may be another file, or a database that was
+        put back to yesterday: what was learned is no longer true."""
+        if generation != self.generation:
+            self.generation = generation
+            for known in (self._names, self._groups, self._dictionaries, self._letters):
+                known.clear()
 
     def committed(self) -> None:
         """What the last batch learned is true now."""

@@ -16,16 +16,20 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import event, select
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter
-from deadletter.errors import UsageError
+from deadletter.errors import StoreUnreachable, UsageError
+from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
@@ -51,6 +55,9 @@ from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
 CONNECTIONS: Final = 4
 _EARLIER: Final = 20
+_FILE: Final = "deadletter-file"
+_CACHE: Final = "PRAGMA cache_size = -16000"
+"""16 MB a connection: an index is written all over."""
 
 
 class LetterStore:
@@ -62,14 +69,23 @@ class LetterStore:
         self._now_ms = now_ms
         self._ingest = Ingest()
         self._ingesting = asyncio.Lock()
+        self._connections = 0
+        event.listen(engine.sync_engine, "connect", self._connected)
+
+    def _connected(self, *_told: object) -> None:
+        self._connections += 1
 
     # -- coming in ---------------------------------------------------------------------------------------
     async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
         """Committed when it returns: only then may anybody ack them."""
         prepared = await self._ingest.prepared(batch)
+        known = self._ingest.generation
         async with self._ingesting:
             try:
                 async with self._writing() as connection:
+                    self._ingest.connected(self._connections)
+                    if self._ingest.generation != known:
+                        prepared = await self._ingest.prepared(batch)
                     done = await self._ingest.put(connection, prepared, now_ms=self._now_ms())
             except BaseException:
                 self._ingest.rolled_back()
@@ -203,15 +219,30 @@ class LetterStore:
     async def _reading(self) -> AsyncIterator[AsyncConnection]:
         with in_our_words(self.address):
             async with self._engine.connect() as connection:
+                await self._same_file(connection)
                 yield connection
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[AsyncConnection]:
         with in_our_words(self.address):
             async with self._engine.connect() as connection:
+                await self._same_file(connection)
                 await connection.execution_options(**WRITES)
                 async with connection.begin():
                     yield connection
+                    await self._same_file(connection)
+
+    async def _same_file(self, connection: AsyncConnection) -> None:
+        """A file that was moved or deleted takes everything, and nobody ever sees it again."""
+        if isinstance(self.address, SqliteAddress):
+            raw = await connection.get_raw_connection()
+            opened = raw.info.get(_FILE)
+            if opened != identity(self.address):
+                await connection.invalidate()
+                raise StoreUnreachable(
+                    f"the store {self.address} is no longer the file it was, somebody moved or replaced it; "
+                    "nothing was done"
+                )
 
     async def _note(
         self, connection: AsyncConnection, who: str, action: str, detail: dict[str, object]
@@ -248,6 +279,8 @@ async def open_letters(
     if prepare:
         await migrate(url)
     engine = new_engine(address, pool=CONNECTIONS)
+    if isinstance(address, SqliteAddress):
+        event.listen(engine.sync_engine, "connect", partial(_opened, address))
     try:
         if isinstance(address, SqliteAddress) and prepare:
             with in_our_words(address):
@@ -258,3 +291,10 @@ async def open_letters(
         yield LetterStore(address, engine, now_ms)
     finally:
         await engine.dispose()
+
+
+def _opened(address: SqliteAddress, connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    record.info[_FILE] = identity(address)
+    cursor = connection.cursor()
+    cursor.execute(_CACHE)
+    cursor.close()

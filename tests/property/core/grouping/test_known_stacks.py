@@ -1,4 +1,7 @@
-"""A stack that is known but for its message reads as one that is read anew. About `core.grouping.fingerprint`."""
+"""A stack that is known but for its message reads as one that is read anew.
+
+About `core.grouping.fingerprint`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ MESSAGES = st.one_of(
 def test_known_or_not(head: str, message: str, end: str, before: str) -> None:
     stack = before + head + message + end
     *others, last = read_stack(stack) or (None,)
-    *known, known_last = fingerprint._read(stack, message) or (None,)  # noqa: SLF001 -- what is tested
+    *known, known_last = fingerprint._read(stack, message) or (None,)
     assert known == others
     if last is None or known_last is None:
         assert last is known_last
@@ -46,5 +49,5 @@ def test_known_or_not(head: str, message: str, end: str, before: str) -> None:
         assert replace(known_last, message="") == replace(last, message="")
     failure = Failure(framework=Framework.DEADLETTER, error_type="E", message=message, stack=stack)
     found = fingerprint.fingerprint(Symptom(origin="q", failure=failure))
-    fingerprint._read_known.cache_clear()  # noqa: SLF001
+    fingerprint._read_known.cache_clear()
     assert fingerprint.fingerprint(Symptom(origin="q", failure=failure)) == found
