@@ -9,6 +9,7 @@ import asyncio
 import random
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -88,7 +89,7 @@ async def test_a_full_disk(sqlite_ground: SqliteGround, pages: int) -> None:
         assert sqlite_ground.sql("PRAGMA integrity_check") == "ok"
 
 
-def _on_every_connection(store: LetterStore, statement: str) -> object:
+def _on_every_connection(store: LetterStore, statement: str) -> Callable[..., None]:
     def set_it(connection: object, *_more: object) -> None:
         cursor = connection.cursor()  # type: ignore[attr-defined]
         cursor.execute(statement)
@@ -119,6 +120,7 @@ async def test_a_file_that_was_moved_takes_nothing_more(sqlite_ground: SqliteGro
             await store.ingest(stored(*BATCH))
         assert moved.sql("SELECT count(*) FROM deadletter_letters") == "1"
         # whoever tries again finds the file that is there now
+        done = Ingested()
         for _ in range(8):
             try:
                 done = await store.ingest(stored(*BATCH))

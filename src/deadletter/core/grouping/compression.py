@@ -16,7 +16,7 @@ KNOWN_MAX_BYTES: Final = 7_000
 _PLAIN: Final = b"\0"
 _DEFLATED: Final = b"\1"
 _WORTH_BYTES: Final = 32
-_LEVEL: Final = 3
+_LEVEL: Final = 6
 _SMALL_BYTES: Final = 16 * 1024
 _SMALL_WINDOW: Final = -13
 """For small letters: a large window costs more to set up than to use."""

@@ -339,8 +339,8 @@ async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict
             rows = await connection.exec_driver_sql(f"{asked}= ANY($1) ORDER BY id FOR KEY SHARE", (some,))
         else:
             rows = await connection.exec_driver_sql(f"{asked}IN ({', '.join('?' * len(some))})", tuple(some))
-        for same, message, number in rows:
-            found.setdefault(bytes(same), {})[bytes(message)] = number
+        for row in rows:
+            found.setdefault(bytes(row[0]), {})[bytes(row[1])] = int(row[2])
     return found
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.stored_letter import WORDING, searched_text
@@ -129,9 +129,9 @@ async def _over(connection: AsyncConnection, queue: int, retention: Retention, n
     discarded = select(letters.c.id).where(
         *mine, letters.c.state == IS_DISCARDED, letters.c.changed_ms < now_ms - retention.discarded_ms
     )
-    rows = (await connection.execute(discarded.order_by(letters.c.changed_ms).limit(FORGET_AT_ONCE))).all()
-    if rows:
-        return [int(one) for (one,) in rows]
+    oldest_first = discarded.order_by(letters.c.changed_ms).limit(FORGET_AT_ONCE)
+    if found := [int(one) for (one,) in await connection.execute(oldest_first)]:
+        return found
     if retention.letters is None and retention.bytes is None:
         return []
     total = select(func.coalesce(func.sum(tallies.c.letters), 0), func.coalesce(func.sum(tallies.c.bytes), 0))
@@ -154,7 +154,7 @@ async def _forget(connection: AsyncConnection, ids: Sequence[int]) -> None:
     """With their copies, and out of the index of words. Rows count as they were when they went: somebody may
     have discarded one meanwhile."""
     asked = {"some": list(ids)}
-    some = bindparam("some", expanding=True)
+    some: BindParameter[Any] = bindparam("some", expanding=True)
     had = list((await contents_of(connection, ids)).items()) if _is_sqlite(connection) else []
     columns = (
         letters.c.id,

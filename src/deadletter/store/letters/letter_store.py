@@ -15,7 +15,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -70,6 +70,7 @@ class LetterStore:
         self._ingest = Ingest()
         self._ingesting = asyncio.Lock()
         self._connections = 0
+        self._turn = asyncio.Lock()
         event.listen(engine.sync_engine, "connect", self._connected)
 
     def _connected(self, *_told: object) -> None:
@@ -224,8 +225,11 @@ class LetterStore:
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[AsyncConnection]:
+        """On SQLite one after the other, in the order in which they came: who waits for the file's lock tries
+        now and then, and whoever comes later may be quicker."""
+        alone = self._turn if isinstance(self.address, SqliteAddress) else nullcontext()
         with in_our_words(self.address):
-            async with self._engine.connect() as connection:
+            async with alone, self._engine.connect() as connection:
                 await self._same_file(connection)
                 await connection.execution_options(**WRITES)
                 async with connection.begin():

@@ -5,7 +5,17 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, String, column, literal_column, table
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    String,
+    column,
+    literal_column,
+    table,
+)
 
 
 class Kept(IntEnum):
@@ -15,7 +25,7 @@ class Kept(IntEnum):
     DISCARDED = 1
 
 
-IS_DISCARDED: Final = literal_column(str(Kept.DISCARDED.value))
+IS_DISCARDED: Final[ColumnElement[int]] = literal_column(str(Kept.DISCARDED.value))
 """Written out: a database finds the index of those only by a state that it sees."""
 
 names: Final = table("deadletter_names", column("id", BigInteger), column("name", String))
