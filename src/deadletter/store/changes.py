@@ -104,7 +104,7 @@ async def _listening(connection: AsyncConnection, woken: asyncio.Event) -> bool:
 async def sqlite_changes(engine: AsyncEngine, address: SqliteAddress) -> AsyncGenerator[list[Row], None]:
     """The rows as they are, then again whenever they are others; for ever, or until the file is lost."""
     async with engine.connect() as connection:
-        file = _identity(address)
+        file = file_identity(address)
         version: object = None
         seen: list[Row] | None = None
         while True:
@@ -118,11 +118,12 @@ async def sqlite_changes(engine: AsyncEngine, address: SqliteAddress) -> AsyncGe
                 seen = found
                 yield found
             await asyncio.sleep(POLL_S)
-            if _identity(address) != file:
+            if file_identity(address) != file:
                 raise StoreUnreachable(f"the store {address} is no longer the file it was: moved or replaced")
 
 
-def _identity(address: SqliteAddress) -> tuple[int, int]:
+def file_identity(address: SqliteAddress) -> tuple[int, int]:
+    """Which file it is, whatever it is called. Raises StoreUnreachable when there is none."""
     path: Path = address.path
     try:
         told = os.stat(path)  # noqa: PTH116 -- some microseconds, of a local file

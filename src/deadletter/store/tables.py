@@ -18,6 +18,7 @@ CHANNEL: Final = "deadletter_policies"
 TRIGGER: Final = "deadletter_notify"
 MIGRATION_LOCK: Final = 0x6465_6164_6C65_7401
 EVENT_LOCK: Final = 0x6465_6164_6C65_7402
+FORGET_LOCK: Final = 0x6465_6164_6C65_7403
 """PostgreSQL's advisory locks are numbers; these are "deadlet" and one more."""
 
 event_config: Final = table(

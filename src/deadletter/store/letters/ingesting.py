@@ -155,6 +155,7 @@ class Ingest:
             "message": message,
             "letter_id": id_bytes(letter.letter_id),
             "copy_of": copy_of,
+            "vhost": self._name_id(letter.vhost),
             "queue": self._name_id(letter.queue),
             "group_id": self._group_id(letter.fingerprint.key),
             "state": Kept.OPEN.value,
@@ -181,7 +182,14 @@ class Ingest:
         wanted = {
             clean(name)
             for letter in some
-            for name in (letter.queue, letter.origin, letter.cause, letter.type, letter.routing_key)
+            for name in (
+                letter.vhost,
+                letter.queue,
+                letter.origin,
+                letter.cause,
+                letter.type,
+                letter.routing_key,
+            )
         }
         missing = sorted(wanted - self._names.keys())
         if missing:

@@ -27,6 +27,7 @@ from deadletter.store.letters.letter_tables import (
     tallies,
 )
 from deadletter.store.letters.searching import contents_of
+from deadletter.store.tables import FORGET_LOCK
 
 FORGET_AT_ONCE: Final = 100
 HOURS_AFTER_MIN: Final = 2 * 24 * 60
@@ -98,6 +99,8 @@ async def noted(connection: AsyncConnection, *, who: str, action: str, detail: s
 
 async def forget_some(connection: AsyncConnection, queue: str, retention: Retention, *, now_ms: int) -> int:
     """The next portion of letters of this queue whose time is over; 0: there are no more."""
+    if not await _alone(connection):
+        return 0
     number = await connection.scalar(select(names.c.id).where(names.c.name == clean(queue)))
     if number is None:
         return 0
@@ -105,6 +108,13 @@ async def forget_some(connection: AsyncConnection, queue: str, retention: Retent
     if over:
         await _forget(connection, over)
     return len(over)
+
+
+async def _alone(connection: AsyncConnection) -> bool:
+    """Whether nobody else forgets at this moment: two would take the same letters off the counts twice."""
+    if connection.dialect.name != "postgresql":
+        return True  # who writes to the file is alone
+    return bool(await connection.scalar(select(func.pg_try_advisory_xact_lock(FORGET_LOCK))))
 
 
 async def _over(connection: AsyncConnection, queue: int, retention: Retention, now_ms: int) -> list[int]:
@@ -170,6 +180,8 @@ async def _forget(connection: AsyncConnection, ids: Sequence[int]) -> None:
 
 async def fold_counts(connection: AsyncConnection, *, now_ms: int) -> int:
     """Counts by the minute that are older than two days become counts by the hour."""
+    if not await _alone(connection):
+        return 0
     before = now_ms // 60_000 - HOURS_AFTER_MIN
     old = select(counts).where(counts.c.minute < before, counts.c.minute % 60 != 0).limit(1_000)
     rows = (await connection.execute(old)).all()

@@ -18,14 +18,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter
-from deadletter.errors import UsageError
+from deadletter.errors import StoreUnreachable, UsageError
+from deadletter.store.changes import file_identity
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
@@ -59,10 +60,12 @@ class LetterStore:
         self._now_ms = now_ms
         self._ingest = Ingest()
         self._ingesting = asyncio.Lock()
+        self._file = file_identity(address) if isinstance(address, SqliteAddress) else None
 
     # -- coming in ---------------------------------------------------------------------------------------
     async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
-        """Committed when it returns: only then may anybody ack them."""
+        """Committed when it returns: only then may anybody ack them. Raises StoreUnreachable as well when the
+        file is no longer the one that was opened: what was committed went nowhere."""
         async with self._ingesting:
             try:
                 async with self._writing() as connection:
@@ -71,7 +74,22 @@ class LetterStore:
                 self._ingest.rolled_back()
                 raise
             self._ingest.committed()
+            if isinstance(self.address, SqliteAddress) and file_identity(self.address) != self._file:
+                raise StoreUnreachable(
+                    f"the store {self.address} is no longer the file it was: moved or replaced"
+                )
             return done
+
+    async def try_writing(self) -> None:
+        """Raises unless letters could be written now."""
+        async with self._writing() as connection:
+            postgres = connection.dialect.name == "postgresql"
+            asked = (
+                "SELECT nextval('deadletter_letter_ids')"
+                if postgres
+                else "UPDATE deadletter_ids SET last = last"
+            )
+            await connection.execute(text(asked))
 
     # -- looking -----------------------------------------------------------------------------------------
     async def find(self, query: LetterQuery, *, where: Where | None = None) -> LetterPage:

@@ -43,6 +43,7 @@ letters: Final = table(
     column("message", LargeBinary),
     column("letter_id", LargeBinary),
     column("copy_of", BigInteger),
+    column("vhost", BigInteger),
     column("queue", BigInteger),
     column("group_id", BigInteger),
     column("state", SmallInteger),

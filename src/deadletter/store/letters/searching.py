@@ -39,6 +39,7 @@ _QUOTED: Final = re.compile(r'"([^"]+)"|(\S+)')
 Where: TypeAlias = Callable[[Sequence[Letter]], Awaitable[Sequence[bool]]]
 """Which of these letters a jq program wants."""
 
+_vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")
 _origin = names.alias("origin_name")
 _cause = names.alias("cause_name")
@@ -52,6 +53,7 @@ _ROWS: Final = (
     select(
         letters.c.id,
         letters.c.letter_id,
+        _vhost.c.name.label("vhost"),
         _queue.c.name.label("queue"),
         _origin.c.name.label("origin"),
         func.coalesce(groups.c.merged_into, groups.c.id).label("group"),
@@ -69,6 +71,7 @@ _ROWS: Final = (
     )
     .select_from(letters)
     .join(groups, groups.c.id == letters.c.group_id)
+    .join(_vhost, _vhost.c.id == letters.c.vhost)
     .join(_queue, _queue.c.id == letters.c.queue)
     .join(_origin, _origin.c.id == groups.c.origin)
     .join(_cause, _cause.c.id == letters.c.cause)
@@ -266,7 +269,11 @@ async def _conditions(connection: AsyncConnection, query: LetterQuery) -> list[C
         conditions.append(columns.id.in_(query.ids))
     if query.state is not None:
         conditions.append(columns.state == _KEPT[query.state].value)
-    for name, column in ((query.queue, columns.queue), (query.cause, columns.cause)):
+    for name, column in (
+        (query.vhost, columns.vhost),
+        (query.queue, columns.queue),
+        (query.cause, columns.cause),
+    ):
         if name is not None:
             number = await connection.scalar(select(names.c.id).where(names.c.name == name))
             if number is None:

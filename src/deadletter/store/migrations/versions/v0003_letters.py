@@ -46,6 +46,7 @@ def upgrade(op: Operations) -> None:
         sa.Column("message", sa.LargeBinary, nullable=False),
         sa.Column("letter_id", sa.LargeBinary, nullable=False),
         sa.Column("copy_of", _BIG),
+        sa.Column("vhost", _BIG, nullable=False),
         sa.Column("queue", _BIG, nullable=False),
         sa.Column("group_id", _BIG, nullable=False),
         sa.Column("state", sa.SmallInteger, nullable=False),
