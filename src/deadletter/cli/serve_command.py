@@ -52,7 +52,9 @@ def run(*, file: Path | None, options: Mapping[str, object], watch: Sequence[str
             raise UsageError(f"--watch: expected queues of yours, got {', '.join(map(repr, ours))}")
         more = tuple(Watch(dlq=one, vhost=settings.broker.vhost, mode=Mode.CONSUME) for one in watch)
         settings = replace(settings, watches=(*more, *settings.watches))
-        if not settings.watches:
+        if settings.desk.ingest and settings.store.off:
+            raise UsageError("--store: expected a store for the letters of [desk] ingest = true, got none")
+        if not settings.watches and not settings.desk.ingest:
             raise UsageError(
                 "expected at least one watch, got none: which dead-letter queues shall be looked after? "
                 "dlq serve --watch '*.dlq', or in deadletter.toml: [[watches]] with dlq = \"*.dlq\""

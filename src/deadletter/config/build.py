@@ -6,6 +6,7 @@ then written in its table and in its value, and nowhere between. No settings loa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from deadletter.config import urls
@@ -13,18 +14,22 @@ from deadletter.config.settings import (
     AlertSettings,
     BrokerSettings,
     CheckSettings,
+    DeskQueue,
+    DeskSettings,
     GuardSettings,
     Mode,
     ServeSettings,
     StoreSettings,
     Watch,
 )
+from deadletter.config.tables import desk as desk_tables
 from deadletter.config.tables import file as file_table
 from deadletter.config.tables import policies as policy_tables
 from deadletter.config.tables import serve as serve_tables
 from deadletter.config.validate import ValidParts
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
 
 EVERY_MS: Final = 900_000
@@ -129,6 +134,27 @@ def guards(table: serve_tables.Guards) -> GuardSettings:
 
 def serve(table: serve_tables.Serve) -> ServeSettings:
     return ServeSettings(**dict(table))
+
+
+def desk(table: desk_tables.Desk, vhost: str) -> DeskSettings:
+    return DeskSettings(
+        ingest=table.ingest,
+        batch=table.batch,
+        retention=_retention(Retention(), table.retention),
+        queues=tuple(
+            DeskQueue(
+                name=queue.name,
+                vhost=queue.vhost or vhost,
+                retention=_retention(_retention(Retention(), table.retention), queue.retention),
+            )
+            for queue in table.queues
+        ),
+    )
+
+
+def _retention(usual: Retention, table: desk_tables.RetentionTable) -> Retention:
+    """What the table says, else what is usual."""
+    return replace(usual, **{key: value for key, value in dict(table).items() if value is not None})
 
 
 def alerts(table: serve_tables.AlertsTable) -> AlertSettings:

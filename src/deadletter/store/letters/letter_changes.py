@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import bindparam, delete, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import searched_text
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, add_tallies, adding, clean
 from deadletter.store.letters.letter_tables import (
@@ -32,17 +32,6 @@ from deadletter.store.tables import FORGET_LOCK
 FORGET_AT_ONCE: Final = 100
 HOURS_AFTER_MIN: Final = 2 * 24 * 60
 """Counts older than this many minutes are kept by the hour."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long letters stay. None: for ever."""
-
-    age_ms: int | None = None
-    letters: int | None = None
-    bytes: int | None = None
-    discarded_ms: int = 7 * 24 * 3_600_000
-    """How long a discarded one can be taken back."""
 
 
 async def change_state(

@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.errors import StoreUnreachable, UsageError
 from deadletter.store.changes import file_identity
@@ -32,7 +33,6 @@ from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
 from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingest, Ingested
-from deadletter.store.letters.letter_changes import Retention
 from deadletter.store.letters.letter_rows import id_bytes
 from deadletter.store.letters.letter_tables import Kept, letters, steps
 from deadletter.store.letters.letter_views import (
