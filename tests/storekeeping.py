@@ -10,6 +10,7 @@ from tests.serving import Application, Served
 
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
 from deadletter.core.letter.letter import Letter
+from deadletter.errors import StoreError
 from deadletter.store.letters.letter_store import open_letters
 from deadletter.store.letters.letter_views import LetterRow
 
@@ -74,5 +75,12 @@ async def bodies(url: str) -> Counter[bytes]:
 
 async def until_listed(url: str, holds: Callable[[list[LetterRow]], bool], seconds: float = 120.0) -> None:
     async with asyncio.timeout(seconds):
-        while not holds(await listed(url)):  # noqa: ASYNC110 -- the store tells nobody
+        while not await _holds(url, holds):  # noqa: ASYNC110 -- the store tells nobody
             await asyncio.sleep(0.1)
+
+
+async def _holds(url: str, holds: Callable[[list[LetterRow]], bool]) -> bool:
+    try:
+        return holds(await listed(url))
+    except StoreError:
+        return False  # nobody has prepared it yet, or it is away

@@ -57,7 +57,8 @@ async def test_killed_between_commit_and_ack(vhost: Vhost, tmp_path: Path, url: 
     async with DeafToAcks(address) as plug, Application(vhost.url) as app:
         made = await parked(app, vhost, tmp_path, 300)
         for _ in range(3):
-            with served(plugged_in(vhost, plug), tmp_path, settings(url)) as (one,):
+            with served(plugged_in(vhost, plug), tmp_path, settings(url), start=False) as (one,):
+                one.start(ready=False)  # the plug needs the event loop
                 await until_listed(url, lambda rows: len(rows) == 300)
                 one.kill()
             async with asyncio.timeout(60):
@@ -199,16 +200,18 @@ async def test_a_locked_file(vhost: Vhost, tmp_path: Path) -> None:
     path = tmp_path / "letters.db"
     async with Application(vhost.url) as app:
         await dying(app, "orders")
-        with served(vhost, tmp_path, settings(f"sqlite:///{path}")) as (one,):
-            with closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as other:
-                await away_and_back(
-                    app,
-                    one,
-                    f"sqlite:///{path}",
-                    said="is locked by somebody",
-                    take_away=lambda: other.execute("BEGIN IMMEDIATE"),
-                    bring_back=lambda: other.execute("ROLLBACK"),
-                )
+        with (
+            served(vhost, tmp_path, settings(f"sqlite:///{path}")) as (one,),
+            closing(sqlite3.connect(path, isolation_level=None, timeout=60)) as other,
+        ):
+            await away_and_back(
+                app,
+                one,
+                f"sqlite:///{path}",
+                said="is locked by somebody",
+                take_away=lambda: other.execute("BEGIN IMMEDIATE"),
+                bring_back=lambda: other.execute("ROLLBACK"),
+            )
 
 
 async def test_a_full_disk(vhost: Vhost, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.errors import StoreUnreachable, UsageError
 from deadletter.store.changes import file_identity
 from deadletter.store.database_errors import in_our_words
-from deadletter.store.engine import WRITES, new_engine
+from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
 from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingest, Ingested
@@ -49,6 +49,7 @@ from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
 CONNECTIONS: Final = 4
 _EARLIER: Final = 20
+_LOCK_PAUSE_S: Final = 0.05
 
 
 class LetterStore:
@@ -256,6 +257,24 @@ async def _number_of(connection: AsyncConnection, name: str) -> int:
     return newest[0]
 
 
+async def _keep_a_log(address: SqliteAddress, engine: AsyncEngine) -> None:
+    """SQLite does not wait for anybody when it changes its journal: so we do."""
+    until = time.monotonic() + LOCK_LIMIT_S
+    while True:
+        try:
+            with in_our_words(address):
+                async with engine.connect() as connection:
+                    raw = await connection.get_raw_connection()
+                    assert raw.driver_connection is not None
+                    await raw.driver_connection.execute("PRAGMA journal_mode=WAL")
+        except StoreUnreachable:
+            if time.monotonic() >= until:
+                raise
+            await asyncio.sleep(_LOCK_PAUSE_S)
+        else:
+            return
+
+
 @asynccontextmanager
 async def open_letters(
     url: str, *, prepare: bool = True, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
@@ -268,11 +287,7 @@ async def open_letters(
     engine = new_engine(address, pool=CONNECTIONS)
     try:
         if isinstance(address, SqliteAddress) and prepare:
-            with in_our_words(address):
-                async with engine.connect() as connection:
-                    raw = await connection.get_raw_connection()
-                    assert raw.driver_connection is not None
-                    await raw.driver_connection.execute("PRAGMA journal_mode=WAL")
+            await _keep_a_log(address, engine)
         yield LetterStore(address, engine, now_ms)
     finally:
         await engine.dispose()
