@@ -11,8 +11,11 @@ from tests.serving import Application, Served
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import StoreError
+from deadletter.store.engine import new_engine
 from deadletter.store.letters.letter_store import open_letters
 from deadletter.store.letters.letter_views import LetterRow
+from deadletter.store.letters.searching import contents_of
+from deadletter.store.store_address import parse
 
 PARK = "[default_policy]\nretries = 0\n"
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
@@ -63,9 +66,13 @@ def _page(query: LetterQuery, after: int | None) -> LetterQuery:
 
 async def kept(url: str) -> dict[int, Letter]:
     """Every listed letter, whole."""
-    rows = await listed(url)
-    async with open_letters(url, prepare=False) as store:
-        return {row.id: (await store.letter(str(row.id))).letter for row in rows}
+    ids = [row.id for row in await listed(url)]
+    engine = new_engine(parse(url))
+    try:
+        async with engine.connect() as connection:
+            return await contents_of(connection, ids)
+    finally:
+        await engine.dispose()
 
 
 async def bodies(url: str) -> Counter[bytes]:
