@@ -15,6 +15,7 @@ from typing import Final
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
 from deadletter.core.grouping.retention import Retention
+from deadletter.core.letter.header_values import shown
 from deadletter.errors import DeadletterError
 from deadletter.service.telling.service_events import Confirmed, Recovered, ServiceEvent, Trouble
 from deadletter.store.letters.letter_store import LetterStore
@@ -45,6 +46,10 @@ async def forget(
         except DeadletterError as error:
             failing = True
             emit(Trouble(what=STORE_RETENTION, why=str(error), seconds=look_s))
+        except Exception as error:  # noqa: BLE001 -- it is said, and letters go on coming
+            failing = True
+            why = f"a mistake of ours, please report it: {type(error).__name__}: {shown(str(error), 300)}"
+            emit(Trouble(what=STORE_RETENTION, why=why, seconds=look_s))
         else:
             if failing:
                 failing = False
