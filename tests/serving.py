@@ -18,11 +18,12 @@ import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from tests.brokers import Vhost
 
@@ -34,6 +35,12 @@ from deadletter.amqp.publisher import publish_all
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
 from deadletter.errors import NotFound
+from deadletter.testing.cuttable_line import Plug
+
+PUBLISH = b"\x00\x3c\x00\x28"
+ACK = b"\x00\x3c\x00\x50"
+"""How the methods basic.publish and basic.ack begin in a frame, after the frame's head."""
+FRAME_HEAD_BYTES = 7
 
 
 def free_port() -> int:
@@ -272,3 +279,30 @@ async def let_die(app: Application, origin: str, made: list[RawMessage]) -> None
         await until_depth(app, f"{origin}.dlq", min(at + 5, len(made)))
     await channel.cancel(tag)
     await channel.close()
+
+
+class DeafPlug(Plug):
+    """From the first such method on nothing that is said on its connection arrives. By default a publish: so
+    all letters that were taken stay in hand."""
+
+    method = PUBLISH
+
+    async def _pump(self, direction: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        deaf = False
+        with suppress(ConnectionError):
+            while data := await source.read(65536):
+                if direction == "sent" and not deaf and (at := data.find(self.method)) >= 0:
+                    deaf = True
+                    sink.write(data[: at - FRAME_HEAD_BYTES])
+                if not deaf:
+                    sink.write(data)
+                    await sink.drain()
+        self._lines.discard(sink)
+        sink.close()
+
+
+def plugged_in(vhost: Vhost, plug: Plug) -> Vhost:
+    """The same vhost, its AMQP through the plug."""
+    parts = urlsplit(vhost.broker.url)
+    url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{plug.address.port}")).geturl()
+    return replace(vhost, broker=replace(vhost.broker, url=url))

@@ -14,9 +14,9 @@ from tests.store.parked import MINUTE_MS, NOON_MS, Clock, letters_at, parked, st
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
 from deadletter.core.grouping.letter_words import divided, words_of
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.letter.letter import Letter
 from deadletter.store.letters import facets, searching
-from deadletter.store.letters.letter_changes import Retention
 from deadletter.store.letters.letter_store import LetterStore
 
 MANY = searching._FEW + 60

@@ -20,6 +20,7 @@ from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit
 from deadletter.config.settings import Mode, Settings, Watch
 from deadletter.core.letter import names
+from deadletter.core.text.glob import glob
 from deadletter.desk import server
 from deadletter.desk.access import Access
 from deadletter.desk.board import Board
@@ -52,7 +53,11 @@ def run(*, file: Path | None, options: Mapping[str, object], watch: Sequence[str
             raise UsageError(f"--watch: expected queues of yours, got {', '.join(map(repr, ours))}")
         more = tuple(Watch(dlq=one, vhost=settings.broker.vhost, mode=Mode.CONSUME) for one in watch)
         settings = replace(settings, watches=(*more, *settings.watches))
-        if not settings.watches:
+        if both := [one.name for one in settings.desk.queues if any(glob(w, one.name) for w in watch)]:
+            raise UsageError(f"--watch: expected queues that are not in [desk], got {', '.join(both)}")
+        if settings.desk.ingest and settings.store.off:
+            raise UsageError("--store: expected a store for the letters of [desk] ingest = true, got none")
+        if not settings.watches and not settings.desk.ingest:
             raise UsageError(
                 "expected at least one watch, got none: which dead-letter queues shall be looked after? "
                 "dlq serve --watch '*.dlq', or in deadletter.toml: [[watches]] with dlq = \"*.dlq\""

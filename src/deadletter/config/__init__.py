@@ -64,6 +64,7 @@ def load(
     assert parts.store is not None
     assert parts.guards is not None
     assert parts.serve is not None
+    assert parts.desk is not None
     assert parts.alerts is not None
     assert parts.check is not None
     broker = build.broker(parts.broker)
@@ -74,6 +75,7 @@ def load(
         watches=tuple(build.watch(table, broker.vhost) for table in parts.watches if table is not None),
         guards=build.guards(parts.guards),
         serve=build.serve(parts.serve),
+        desk=build.desk(parts.desk, broker.vhost),
         alerts=build.alerts(parts.alerts),
         check=build.check(parts.check),
         file=gathered.file,

@@ -9,6 +9,7 @@ then written in its table and in its value, and nowhere between. No settings loa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from deadletter.config import urls
@@ -19,6 +20,8 @@ from deadletter.config.settings import (
     AlertSettings,
     BrokerSettings,
     CheckSettings,
+    DeskQueue,
+    DeskSettings,
     Effective,
     GuardSettings,
     Mode,
@@ -26,6 +29,7 @@ from deadletter.config.settings import (
     StoreSettings,
     Watch,
 )
+from deadletter.config.tables import desk as desk_tables
 from deadletter.config.tables import file as file_table
 from deadletter.config.tables import policies as policy_tables
 from deadletter.config.tables import serve as serve_tables
@@ -35,6 +39,7 @@ from deadletter.config.tables.keys import KINDS, below, fields
 from deadletter.config.validate import Validator, ValidParts
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
 
 EVERY_MS: Final = 900_000
@@ -139,6 +144,27 @@ def guards(table: serve_tables.Guards) -> GuardSettings:
 
 def serve(table: serve_tables.Serve) -> ServeSettings:
     return ServeSettings(**dict(table))
+
+
+def desk(table: desk_tables.Desk, vhost: str) -> DeskSettings:
+    return DeskSettings(
+        ingest=table.ingest,
+        batch=table.batch,
+        retention=_retention(Retention(), table.retention),
+        queues=tuple(
+            DeskQueue(
+                name=queue.name,
+                vhost=queue.vhost or vhost,
+                retention=_retention(_retention(Retention(), table.retention), queue.retention),
+            )
+            for queue in table.queues
+        ),
+    )
+
+
+def _retention(usual: Retention, table: desk_tables.RetentionTable) -> Retention:
+    """What the table says, else what is usual."""
+    return replace(usual, **{key: value for key, value in dict(table).items() if value is not None})
 
 
 def alerts(table: serve_tables.AlertsTable) -> AlertSettings:

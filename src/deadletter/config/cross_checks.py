@@ -19,6 +19,7 @@ from deadletter.config.tables.serve import WatchTable
 from deadletter.config.validate import Validator, ValidParts
 from deadletter.core.deciding.coverage import covers, errors_cover
 from deadletter.core.deciding.policy import MAX_PROGRAM_CHARS, Match, Policy
+from deadletter.core.letter.names import PARKED
 from deadletter.core.text.durations import duration_text
 from deadletter.core.text.glob import glob
 from deadletter.errors import UsageError
@@ -36,6 +37,7 @@ def check(judge: Validator, parts: ValidParts) -> None:
     _policies(judge, parts)
     _watched_by(judge)
     _watches(judge, parts, vhost)
+    _desk(judge, parts, vhost)
 
 
 def _addresses(judge: Validator, parts: ValidParts) -> str:
@@ -178,6 +180,33 @@ def _watches(judge: Validator, parts: ValidParts, vhost: str) -> None:
         _taken(judge, place, watch, before)
         _delays(judge, place, watch, before)
         _inside_levels(judge, place, watch, beside)
+
+
+def _desk(judge: Validator, parts: ValidParts, vhost: str) -> None:
+    """That letters for the store have a store, and no watch that takes them as well."""
+    desk = parts.desk
+    if desk is None:
+        return
+    # With --store none a command asks for itself; dlq serve, which takes letters, refuses it then.
+    asked = judge.gathered.source(("store", "url")).kind == "option"
+    if desk.ingest and parts.store is not None and parts.store.url == urls.NO_STORE and not asked:
+        judge.refuse(
+            ("desk", "ingest"), f'a store for its letters ([store] url is "{urls.NO_STORE}"), or false'
+        )
+    for place, queue in enumerate(desk.queues):
+        for watch_place, watch in enumerate(parts.watches):
+            if (
+                watch is not None
+                and (watch.vhost or vhost) == (queue.vhost or vhost)
+                and glob(watch.takes, queue.name)
+                and queue.name != PARKED
+            ):
+                where = judge.gathered.source(("watches", watch_place))
+                judge.refuse(
+                    ("desk", "queues", place, "name"),
+                    f"a queue that no watch takes letters from ({watch.takes!r} at {where} does)",
+                )
+                break
 
 
 def _taken(judge: Validator, place: int, watch: WatchTable, before: list[tuple[int, WatchTable]]) -> None:

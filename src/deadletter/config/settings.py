@@ -15,7 +15,9 @@ from deadletter.amqp.address import Address
 from deadletter.core.deciding.backoff import Backoff
 from deadletter.core.deciding.deaths import CountBy, OriginBy
 from deadletter.core.deciding.policy import Policies
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
+from deadletter.core.letter.names import PARKED
 from deadletter.store.store_address import default_url
 
 Kind = Literal["option", "environment", "file", "default"]
@@ -34,6 +36,7 @@ class Source:
 
 DEFAULT: Final = Source(kind="default", where="default")
 _BREAKER: Final = BreakerTerms()
+_KEPT: Final = Retention()
 
 
 class Mode(StrEnum):
@@ -149,6 +152,33 @@ class ServeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeskQueue:
+    """A queue whose letters come into the store, and how long they stay."""
+
+    name: str
+    vhost: str
+    retention: Retention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskSettings:
+    """Which letters come into the store."""
+
+    ingest: bool = False
+    batch: int = 500
+    retention: Retention = _KEPT
+    """Of `deadletter.parked`, in whichever vhost, unless `queues` names it."""
+    queues: tuple[DeskQueue, ...] = ()
+
+    def in_vhost(self, vhost: str) -> Mapping[str, Retention]:
+        """The queues of this vhost whose letters come into the store."""
+        if not self.ingest:
+            return {}
+        named = {queue.name: queue.retention for queue in self.queues if queue.vhost == vhost}
+        return {PARKED: self.retention, **named}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSettings:
     """Defaults of `dlq check`."""
 
@@ -181,6 +211,7 @@ class Settings:
     check: CheckSettings
     guards: GuardSettings = GuardSettings()
     serve: ServeSettings = ServeSettings()
+    desk: DeskSettings = DeskSettings()
     file: Path | None
     effective: tuple[Effective, ...] = field(repr=False)
 

@@ -47,6 +47,7 @@ _SECTIONS: Final = (
     "DLQ_DEFAULT_POLICY_",
     "DLQ_GUARDS_",
     "DLQ_SERVE_",
+    "DLQ_DESK_",
     "DLQ_ALERTS_",
     "DLQ_CHECK_",
 )

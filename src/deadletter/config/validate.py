@@ -16,6 +16,7 @@ from deadletter.config.files import Trail
 from deadletter.config.secrets import shown
 from deadletter.config.sources import Gathered
 from deadletter.config.tables.base import FINDINGS, Table
+from deadletter.config.tables.desk import Desk
 from deadletter.config.tables.file import Broker, CheckTable, File, StoreTable
 from deadletter.config.tables.keys import KINDS, below, fields, nearest
 from deadletter.config.tables.policies import DefaultPolicy, PolicyTable
@@ -36,6 +37,7 @@ class ValidParts(NamedTuple):
     watches: list[WatchTable | None]
     guards: Guards | None
     serve: Serve | None
+    desk: Desk | None
     alerts: AlertsTable | None
     check: CheckTable | None
 
@@ -57,6 +59,7 @@ class Validator:
             watches=self._list(WatchTable, known, "watches"),
             guards=self._table(Guards, known, "guards"),
             serve=self._table(Serve, known, "serve"),
+            desk=self._table(Desk, known, "desk"),
             alerts=self._table(AlertsTable, known, "alerts"),
             check=self._table(CheckTable, known, "check"),
         )

@@ -64,7 +64,7 @@ class Board:
 
     def __call__(self, event: events.ServiceEvent) -> None:
         match event:
-            case events.Confirmed() | events.Late() | events.Decided():
+            case events.Confirmed() | events.Late() | events.Decided() | events.LettersStored():
                 pass  # letters are counted by the metrics
             case events.QueueSeen(queue=queue):
                 _keep(self._queues, queue, event)

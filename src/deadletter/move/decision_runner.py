@@ -30,6 +30,7 @@ EXAMPLES_MAX: Final = 20
 REASONS_MAX: Final = 100
 """Different reasons that are counted apart; a text made by a decision may differ for each letter."""
 TRIES_MAX: Final = 3
+PENDING_S: Final = 0.005
 
 Decide: TypeAlias = Callable[[Letter], Verdict]
 SecondThought: TypeAlias = Callable[[Letter, Send | Wrap, Setback, str], Verdict]
@@ -57,7 +58,7 @@ class Judging:
 
 
 class DecisionRunner:
-    """Of one passage. `active` says whether it still takes letters."""
+    """Of one passage. `active` says whether it still acts on letters."""
 
     def __init__(
         self,
@@ -76,6 +77,8 @@ class DecisionRunner:
         self.failed: Counter[str] = Counter()
         self.examples: list[MoveFailure] = []
         self.outlet: Outlet | None = None
+        self.on_resumed: Callable[[], None] = lambda: None
+        """Hears of each letter whose decision came later."""
         self._judging = judging
         self._source = source
         self._refused = refused
@@ -116,6 +119,13 @@ class DecisionRunner:
                     self._think_again(cargo, Setback.REFUSED)
                 case _:
                     assert_never(outcome)
+
+    async def decided(self, within_s: float) -> None:
+        """Until every decision has come, or the time for it is over."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        while self.pending and self._active() and loop.time() < until:  # noqa: ASYNC110 -- to a time
+            await asyncio.sleep(PENDING_S)
 
     def _letter(self, delivery: Delivery) -> Letter:
         return Letter(
@@ -177,6 +187,7 @@ class DecisionRunner:
             self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
             return
         self._act(intake, delivery, letter, future.result(), tries)
+        self.on_resumed()
 
     def _think_again(self, cargo: Cargo, setback: Setback) -> None:
         if self._rescue.at_risk and self._rescue.refused(cargo, setback):

@@ -85,6 +85,7 @@ class Passage:
         self.judge: DecisionRunner = DecisionRunner(
             judging, source=source, refused=refused or {}, rescue=self.rescue, active=self._active
         )
+        self.judge.on_resumed = self._settle_soon
         self._intakes = Intakes(
             taking,
             source,
@@ -100,13 +101,11 @@ class Passage:
         self._published_before = 0
         self.adrift: int = 0  # publishes that the broker will not answer any more
         self._error: Exception | None = None
-        self._closing = self._stop = self._settling = False
+        self._closing = self._stop = self._settling = self._ending = self._pumping = self._paused = False
         self._waiting: deque[tuple[Intake, Delivery]] = deque()
-        self._waiting_bytes = 0
-        self._pumping = self._paused = False
+        self._waiting_bytes = self._seen_before = 0
         self._pace = None if terms.rate_per_s is None else Pace(terms.rate_per_s, self._loop.time())
         self._delivered_at = self._loop.time()
-        self._seen_before = 0
         self._blocked_at: float | None = None
         self._overdue = Overdue(terms.confirm_timeout_s)
 
@@ -192,6 +191,8 @@ class Passage:
 
     async def _land(self) -> None:
         """Take no more, and wait for everything in the air."""
+        self._ending = True
+        await self.judge.decided(self._terms.decision_patience_s)
         self._closing = True
         await self._intakes.retire()
         self._settle_soon()
@@ -263,7 +264,7 @@ class Passage:
         intake.receipts.take(delivery.tag)
         if self.rescue.watching and (delivery.redelivered or self.rescue.every):
             self.rescue.arrived(intake, delivery)
-        if self._closing or self._error is not None or self.seen == self._budget:
+        if self._ending or self._closing or self._error is not None or self.seen == self._budget:
             return  # unsettled: it is given back
         self.seen += 1
         if intake.retired:

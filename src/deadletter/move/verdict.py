@@ -73,7 +73,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """It leaves its queue and goes nowhere, because a policy says so."""
+    """It leaves its queue and is published nowhere: a policy throws it away, or its home is the store now."""
 
     fate: object = None
 
@@ -124,3 +124,6 @@ class Terms:
     rate_per_s: float | None = None
     confirm_timeout_s: float = 30.0
     blocked_patience_s: float = 300.0
+    decision_patience_s: float = 0.0
+    """At the end: how long decisions that are still to come are waited for. Whoever decides may have acted
+    already, and what is given back then comes again."""

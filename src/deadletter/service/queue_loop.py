@@ -37,6 +37,7 @@ class QueueLoop:
         judging: Judging,
         *,
         prefetch: int,
+        decision_patience_s: float = 0.0,
         limits: LimitSource = by_default,
         emit: Callable[[ServiceEvent], None],
         dice: Callable[[], float] = random.random,
@@ -52,7 +53,11 @@ class QueueLoop:
             source=source,
             decide=judging,
             bounds=Bounds(seconds=ANEW_S * (0.8 + 0.4 * dice()), depth_at_start=False),
-            terms=Terms(prefetch=prefetch, blocked_patience_s=float("inf")),
+            terms=Terms(
+                prefetch=prefetch,
+                blocked_patience_s=float("inf"),
+                decision_patience_s=decision_patience_s,
+            ),
             limits=limits,
         )
 

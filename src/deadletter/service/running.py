@@ -19,8 +19,10 @@ from deadletter.amqp.address import Address
 from deadletter.broker import session
 from deadletter.broker.session import Connected, Persistence, Waiting, supervise
 from deadletter.config.settings import Settings
+from deadletter.core.grouping.retention import Retention
 from deadletter.errors import ConfigError, DeadletterError
 from deadletter.service.policies_in_force import PolicySource
+from deadletter.service.storing.storekeeper import Storekeeper
 from deadletter.service.sweeps import Swept
 from deadletter.service.task_set import TaskSet
 from deadletter.service.telling.service_events import LifeChanged, Recovered, ServiceEvent, Stage, Trouble
@@ -78,10 +80,13 @@ class Service:
         source = PolicySource(
             settings.policies, self._store_url(settings), settings.policies.default.backoff, self._emit
         )
-        self.workers = [self._worker(settings, address, source) for address in _vhosts(settings)]
+        keeper = self._keeper(settings)
+        self.workers = [self._worker(settings, address, source, keeper) for address in _vhosts(settings)]
         self._lost &= {worker.address.vhost for worker in self.workers}  # a vhost may be watched no more
         task_set = TaskSet()
         following = task_set.start(source.run())
+        if keeper is not None:
+            task_set.start(keeper.run())
         try:
             working = [task_set.start(self._work(worker, source)) for worker in self.workers]
             self._working = list(zip(self.workers, working, strict=True))
@@ -100,12 +105,25 @@ class Service:
             for worker in self.workers:
                 await worker.close()
 
-    def _worker(self, settings: Settings, address: Address, source: PolicySource) -> VhostWorker:
+    def _keeper(self, settings: Settings) -> Storekeeper | None:
+        """Who brings parked letters into the store, if anybody shall."""
+        url = self._store_url(settings)
+        if url is None or not settings.desk.ingest:
+            return None
+        kept: dict[str, Retention] = {}
+        for address in _vhosts(settings):
+            kept |= settings.desk.in_vhost(address.vhost)
+        return Storekeeper(url, batch=settings.desk.batch, retention=kept, emit=self._emit)
+
+    def _worker(
+        self, settings: Settings, address: Address, source: PolicySource, keeper: Storekeeper | None
+    ) -> VhostWorker:
         return VhostWorker(
             settings,
             address,
             source,
             self._emit,
+            keeper=keeper,
             each=self._each,
             worked=self._worked,
             on_ready=lambda: self._found(address.vhost),
@@ -191,7 +209,9 @@ class Service:
 
 
 def _vhosts(settings: Settings) -> list[Address]:
-    """One address for each vhost that a watch names; the broker's own when there is no watch."""
+    """One address for each vhost that a watch or the desk names; the broker's own when none does."""
     first = settings.broker.addresses[0]
-    vhosts = dict.fromkeys(watch.vhost for watch in settings.watches) or {first.vhost: None}
+    stored = [queue.vhost for queue in settings.desk.queues if settings.desk.ingest]
+    watched = [watch.vhost for watch in settings.watches]
+    vhosts = dict.fromkeys([*watched, *stored]) or {first.vhost: None}
     return [replace(first, vhost=vhost) for vhost in vhosts]

@@ -94,14 +94,15 @@ def _watched(shape: Topology, watches: Sequence[Watch]) -> tuple[tuple[Watched, 
         watch = next((w for w in watches if w.vhost == shape.vhost and glob(w.dlq, name)), None)
         if watch is None or is_ours(name):
             continue
-        if (why := _why_not(queue)) is not None:
+        if (why := why_not(queue)) is not None:
             refused[name] = why
         else:
             found.append(Watched(queue=name, watch=watch))
     return tuple(found), refused
 
 
-def _why_not(queue: Queue) -> str | None:
+def why_not(queue: Queue) -> str | None:
+    """Why no letter can be taken from it; None: they can."""
     if queue.type not in ("classic", "quorum"):
         return f"it is a {queue.type}, from which no letter can be taken; let letters die into a quorum queue"
     if queue.exclusive:
@@ -118,11 +119,14 @@ class Surveyor:
         watches: Sequence[Watch],
         emit: Callable[[ServiceEvent], None],
         clock: Callable[[], float] = time.monotonic,
+        stored: frozenset[str] = frozenset(),
     ) -> None:
         self._address = address
         self._watches = watches
         self._emit = emit
         self._clock = clock
+        self._stored = stored
+        """Queues whose letters come into the store."""
         self._known: frozenset[tuple[str, str]] = frozenset()
         self._told: set[str] = set()
         self._read_at: float | None = None
@@ -161,7 +165,9 @@ class Surveyor:
     def _tell(self, states: Mapping[str, QueueState]) -> None:
         assert self.sight is not None
         watched = {one.queue for one in self.sight.watched}
-        shown = watched | {name for name in states if name in (DUE, PARKED) or name.startswith(HELD)}
+        shown = watched | {
+            name for name in states if name in (DUE, PARKED) or name.startswith(HELD) or name in self._stored
+        }
         wall_ms = time.time() * 1000
         for name in shown & states.keys():
             state = states[name]

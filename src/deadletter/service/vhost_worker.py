@@ -7,7 +7,8 @@ connection begins with the same loops.
 
 What the parts are for: `intake.sorting` decides, `guarding.guarded_release` sends home, `guarding.gates`
 guards, `sweeps` keeps time, `survey` looks, `own_topology.custody` sees whether letters are safe,
-`telling.fate_counter` counts, `queue_workers` has a loop for each queue. This module only puts them together.
+`telling.fate_counter` counts, `queue_workers` has a loop for each queue, `storing` brings parked letters into
+the store. This module only puts them together.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ from deadletter.service.own_topology.tidying import tidy
 from deadletter.service.own_topology.vigil import Vigil
 from deadletter.service.policies_in_force import PolicySource
 from deadletter.service.queue_workers import QueueWorkers
+from deadletter.service.storing.store_lines import StoreLines
+from deadletter.service.storing.storekeeper import Storekeeper
 from deadletter.service.survey import Sight, Surveyor
 from deadletter.service.sweeps import Swept
 from deadletter.service.task_set import TaskSet
@@ -77,6 +80,7 @@ class VhostWorker:
         source: PolicySource,
         emit: Callable[[ServiceEvent], None],
         *,
+        keeper: Storekeeper | None = None,
         each: bool = False,
         worked: bool = False,
         on_ready: Callable[[], None] = lambda: None,
@@ -95,7 +99,15 @@ class VhostWorker:
         self.fates: FateCounter = FateCounter(emit, self._on_confirmed)
         self.ways: WaysBack = WaysBack(self._lay_ground, self._on_origin)
         self._conditions = Conditions(emit=emit)
-        self._surveyor = Surveyor(address, self._watches, emit)
+        self.store_lines: StoreLines = StoreLines(
+            settings.desk.in_vhost(address.vhost),
+            keeper,
+            vhost=address.vhost,
+            fates=self.fates,
+            limits=self._deliveries,
+            emit=emit,
+        )
+        self._surveyor = Surveyor(address, self._watches, emit, stored=self.store_lines.queues)
         self._lookout = Lookout(self._look_now.set)
         self._custody = Custody(emit)
         self._vigil: Vigil | None = None
@@ -144,6 +156,7 @@ class VhostWorker:
         self.ways.renew(link)
         task_set = TaskSet()
         self.queue_workers.renew(link, task_set, (await link.connection("consume")).server_version)
+        self.store_lines.renew(link, task_set)
         async with management(self.address, self._settings.broker.api, need=NEED) as asked:
             try:
                 await self._begin(link, asked, task_set)
@@ -157,6 +170,7 @@ class VhostWorker:
     async def close(self) -> None:
         if self._on_policies in self._source.on_change:
             self._source.on_change.remove(self._on_policies)
+            self.store_lines.close()
         await self._conditions.close()
 
     async def _begin(self, link: Link, asked: Management, task_set: TaskSet) -> None:
@@ -171,12 +185,11 @@ class VhostWorker:
         safety = await self._take_care(asked, sight)
         if (safety.threats or safety.refusing) and not self._been_ready:
             raise ServiceRefused(f"letters would not be safe in our queues: {safety.why}")
-        if await self._own_topology.take_off_limits(sight):
+        if await self._own_topology.take_off_limits(sight, self.store_lines.queues):
             sight = await self._surveyor.look(asked, anew=True)
         await self.news.on(link)
         await policy_events.listen(link, sight.shape, self._look_now.set)
-        self.queue_workers.take_up(sight)
-        self.queue_workers.release()
+        self._take_up(sight)
         task_set.start(self.fates.run())
         task_set.start(self._look_around(asked))
         task_set.start(self._look_at_origins())
@@ -184,6 +197,11 @@ class VhostWorker:
         self._been_ready = True
         self.ready.set()
         self._on_ready()
+
+    def _take_up(self, sight: Sight) -> None:
+        self.queue_workers.take_up(sight)
+        self.queue_workers.release()
+        self.store_lines.take_up(sight)
 
     async def _take_care(self, asked: Management, sight: Sight) -> Safety:
         """Whether letters are safe in our queues; where not, nobody brings any there."""
@@ -242,7 +260,7 @@ class VhostWorker:
         grace_s = self._settings.serve.grace_ms / 1000
         cut = ConnectionLost("the time for an orderly end was over")
         asyncio.get_running_loop().call_later(grace_s, self._link.abort, cut)
-        working = self.queue_workers.stop()
+        working = [*self.queue_workers.stop(), *self.store_lines.stop()]
         if not working:
             return
         _, late = await asyncio.wait(working, timeout=max(grace_s - GIVE_BACK_S, grace_s / 2))
@@ -266,14 +284,13 @@ class VhostWorker:
                 await self._own_topology.lay(
                     sight.shape, self.queue_workers.levels_ms(), self.queue_workers.numbered_ms()
                 )
-                if await self._own_topology.take_off_limits(sight):
+                if await self._own_topology.take_off_limits(sight, self.store_lines.queues):
                     sight = await self._surveyor.look(asked, anew=True)
             except (ManagementRefused, ServiceRefused) as error:
                 self._api_fails(str(error), self._settings.serve.survey_ms / 1000)
                 continue
             self._api_works()
-            self.queue_workers.take_up(sight)
-            self.queue_workers.release()
+            self._take_up(sight)
             look.ended()
             self._tell_gates(sight)
 

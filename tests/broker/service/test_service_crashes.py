@@ -12,16 +12,13 @@ import random
 import sqlite3
 import time
 from collections import defaultdict
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from tests.brokers import Vhost, call
 from tests.letters import headers_of, letter, letters
 from tests.postgres import private_postgres
-from tests.serving import Application, Served, served
+from tests.serving import Application, DeafPlug, Served, plugged_in, served
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Delivery
@@ -35,9 +32,6 @@ require_consumers = false
 [guards.breaker]
 enabled = false
 """
-PUBLISH = b"\x00\x3c\x00\x28"
-"""How the method basic.publish begins in a frame, after the frame's head."""
-FRAME_HEAD_BYTES = 7
 AGED_S = 6.0
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
 
@@ -78,30 +72,6 @@ async def until_depth(app: Application, queue: str, least: int, most: int | None
 
 
 # -- kill -9 -------------------------------------------------------------------------------------------------
-class DeafPlug(Plug):
-    """Whatever is published through it never arrives: so all letters that were taken stay in hand."""
-
-    async def _pump(self, direction: str, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        deaf = False
-        with suppress(ConnectionError):
-            while data := await source.read(65536):
-                if direction == "sent" and not deaf and (at := data.find(PUBLISH)) >= 0:
-                    deaf = True
-                    sink.write(data[: at - FRAME_HEAD_BYTES])
-                if not deaf:
-                    sink.write(data)
-                    await sink.drain()
-        self._lines.discard(sink)
-        sink.close()
-
-
-def plugged_in(vhost: Vhost, plug: Plug) -> Vhost:
-    """The same vhost, its AMQP through the plug."""
-    parts = urlsplit(vhost.broker.url)
-    url = parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{plug.address.port}")).geturl()
-    return replace(vhost, broker=replace(vhost.broker, url=url))
-
-
 @pytest.mark.slow
 @pytest.mark.kills
 @pytest.mark.timeout(600)

@@ -115,7 +115,8 @@ def test_the_schema_is_one(tmp_path: Path) -> None:
     schema = json.loads(dlq("config", "schema", directory=tmp_path).stdout)
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert set(schema["properties"]) == {
-        "alerts", "broker", "check", "default_policy", "guards", "policies", "serve", "store", "watches",
+        "alerts", "broker", "check", "default_policy", "desk", "guards", "policies", "serve", "store",
+            "watches",
     }  # fmt: skip
     assert schema["additionalProperties"] is False
     policy = schema["$defs"]["PolicyTable"]["properties"]

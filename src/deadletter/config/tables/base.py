@@ -129,6 +129,8 @@ Heartbeat = Annotated[int, _time(2_000, 600_000), _TIME_SCHEMA]
 Survey = Annotated[int, _time(1_000, 3_600_000), _TIME_SCHEMA]
 # longer than a publisher knows a way back without looking, and than figures are old
 Tidying = Annotated[int, _time(300_000), _TIME_SCHEMA]
+# in a store of ours RabbitMQ's longest time means nothing; ten years are for ever
+Keeping = Annotated[int, _time(1_000, 3_650 * 86_400_000), _TIME_SCHEMA]
 Listen = Annotated[
     str | None, PlainValidator(listen), WithJsonSchema({"type": "string", "pattern": LISTEN_PATTERN})
 ]

@@ -2,8 +2,9 @@
 
 The file's reader, the environment's names, the JSON schema, the page `docs/configuration.md` and `dlq config
 show` all come from these classes; the tables of policies are in `policies.py`, those of the service in
-`serve.py`. Defaults are written as a user would write them. What a table cannot be in itself is said by
-its `contradictions`; what it cannot be beside others is in `config/cross_checks.py`.
+`serve.py`, those of the desk in `desk.py`. Defaults are written as a user would write them. What a table
+cannot be in itself is said by its `contradictions`; what it cannot be beside others is in
+`config/cross_checks.py`.
 
 Pydantic is loaded with this module, and this module not before a command needs settings.
 """
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from deadletter.config.tables.base import Counted, Name, Pattern, Table, TableFinding, Urls, as_written
+from deadletter.config.tables.desk import Desk
 from deadletter.config.tables.policies import DefaultPolicy, PolicyTable
 from deadletter.config.tables.serve import AlertsTable, Guards, Serve, WatchTable
 
@@ -87,6 +89,9 @@ class File(Table):
     )
     guards: Guards = Field(default=as_written({}), description="What keeps retries from doing harm.")
     serve: Serve = Field(default=as_written({}), description="How the service, dlq serve, runs.")
+    desk: Desk = Field(
+        default=as_written({}), description="Which letters come into the store, and how long they stay."
+    )
     alerts: AlertsTable = Field(default=as_written({}), description="When somebody should know.")
     check: CheckTable = Field(default=as_written({}), description="Defaults of the command dlq check.")
 

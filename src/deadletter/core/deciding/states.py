@@ -26,8 +26,14 @@ class State(StrEnum):
     """In `deadletter.held.<gate>`: due, and a guard keeps it."""
     PARKED = "parked"
     """In `deadletter.parked`, or the layout's queue for failures, for a person."""
+    STORED = "in the store"
+    """In the store and in no queue any more, for a person."""
+    SET_ASIDE = "discarded in the store"
+    """Still there, whole: it can be taken back until its time is over."""
     DONE = "done"
     """Its handler succeeded, now or before."""
+    FORGOTTEN = "forgotten"
+    """Its time in the store is over."""
     DISCARDED = "discarded"
     """Thrown away on purpose, and told."""
 
@@ -58,6 +64,12 @@ class Step(StrEnum):
     HELD = "held"
     """It was due, and a guard keeps it in the broker until its origin can take it."""
     PARKED = "parked"
+    STORED = "stored"
+    """Committed in the store, then acked."""
+    TAKEN_BACK = "taken back"
+    """It was discarded in the store, and somebody thought better of it."""
+    FORGOTTEN = "forgotten"
+    """By retention: its age, or what came after it."""
     DISCARDED = "discarded"
     DROPPED = "dropped"
     """A copy that a shared fanout made of a letter that goes on elsewhere."""
@@ -115,6 +127,7 @@ STEPS: Final[tuple[Transition, ...]] = (
             Step.PARKED: State.PARKED,
             Step.DISCARDED: State.DISCARDED,
             Step.DROPPED: State.DISCARDED,
+            Step.STORED: State.STORED,
             Step.LEFT: None,
             Step.FAILED: None,
         },
@@ -153,9 +166,14 @@ STEPS: Final[tuple[Transition, ...]] = (
         )
     ),
     *_taken(Actor.PERSON, State.PARKED, {Step.MOVED: State.IN_ORIGIN, Step.LEFT: None}),
+    *_taken(Actor.SERVICE, State.PARKED, {Step.STORED: State.STORED, Step.LEFT: None, Step.FAILED: None}),
+    *_taken(Actor.PERSON, State.STORED, {Step.DISCARDED: State.SET_ASIDE}),
+    *_taken(Actor.PERSON, State.SET_ASIDE, {Step.TAKEN_BACK: State.STORED}),
+    *_taken(Actor.SERVICE, State.STORED, {Step.FORGOTTEN: State.FORGOTTEN}),
+    *_taken(Actor.SERVICE, State.SET_ASIDE, {Step.FORGOTTEN: State.FORGOTTEN}),
 )
-ENDS: Final = frozenset({State.DONE, State.DISCARDED})
-"""Where a letter has left the broker. A parked one has not: a person decides."""
+ENDS: Final = frozenset({State.DONE, State.DISCARDED, State.FORGOTTEN})
+"""Where nobody has the letter any more. A parked one, and one in the store, wait for a person."""
 
 
 def steps_of(actor: Actor) -> frozenset[Step]:

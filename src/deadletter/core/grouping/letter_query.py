@@ -29,6 +29,7 @@ class LetterQuery:
     """All of it must hold; what is not said does not matter. Times are milliseconds since 1970."""
 
     ids: tuple[int, ...] = ()
+    vhost: str | None = None
     queue: str | None = None
     origin: str | None = None
     group: int | None = None

@@ -48,6 +48,8 @@ class StoredLetter:
     message: bytes | None
     """Sixteen bytes, equal for this very message when it is delivered again; None: nothing tells it from an
     equal one, so it is never taken for one that is stored already."""
+    vhost: str
+    """Empty where it is not known. Queues of two vhosts may have one name."""
     queue: str
     origin: str
     exchange: str
@@ -67,7 +69,9 @@ class StoredLetter:
     letter: Letter
 
 
-def stored_letter(letter: Letter, *, now_ms: int, grouping: Grouping = GROUPED_BY_DEFAULT) -> StoredLetter:
+def stored_letter(
+    letter: Letter, *, now_ms: int, vhost: str = "", grouping: Grouping = GROUPED_BY_DEFAULT
+) -> StoredLetter:
     """Reads a letter for the store, whatever it holds. A wrapped one is read as the one inside."""
     outer, properties, headers, body = read_inside(letter)
     try:
@@ -95,8 +99,9 @@ def stored_letter(letter: Letter, *, now_ms: int, grouping: Grouping = GROUPED_B
     error = ": ".join(filter(None, (failure.error_type, failure.message))) if failure else ""
     return StoredLetter(
         letter_id=letter_id,
-        same=_same(letter_id, headers, view, alike),
+        same=_same(vhost, letter_id, headers, view, alike),
         message=_message_key(letter, outer),
+        vhost=vhost,
         queue=letter.source,
         origin=origin or _UNKNOWN,
         exchange=letter.exchange,
@@ -154,9 +159,9 @@ def _inner(letter: Letter, inside: RawMessage) -> Letter:
     return Letter(source=letter.source, message=inside, came_by=came_by, redelivered=letter.redelivered)
 
 
-def _same(letter_id: str, headers: Mapping[str, object], view: LetterView, alike: bytes) -> bytes:
+def _same(vhost: str, letter_id: str, headers: Mapping[str, object], view: LetterView, alike: bytes) -> bytes:
     death: Death | None = view.history.recent[0] if view.history.recent else None
-    told = (letter_id, header_values.count(headers.get(names.ATTEMPT)), death)
+    told = (vhost, letter_id, header_values.count(headers.get(names.ATTEMPT)), death)
     return blake2b(repr(told).encode() + alike, digest_size=16).digest()
 
 

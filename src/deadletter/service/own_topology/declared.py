@@ -14,6 +14,7 @@ from deadletter.broker.management import Management
 from deadletter.broker.session import Link
 from deadletter.config.settings import Settings
 from deadletter.core.layouts.service import limit_of, serving
+from deadletter.core.letter.names import is_ours
 from deadletter.core.topology import safekeeping
 from deadletter.core.topology.vhost import Topology, topology
 from deadletter.errors import ManagementRefused, ServiceRefused
@@ -71,14 +72,15 @@ class OwnTopology:
             why = f"{queue} was declared before us, otherwise than planned: {'; '.join(said)}"
             self._emit(FindingNamed(rule="argument-over-policy", subject=queue, why=why))
 
-    async def take_off_limits(self, sight: Sight) -> bool:
-        """A crash of ours spends a delivery of what we hold: a watched queue must not count them.
+    async def take_off_limits(self, sight: Sight, stored: Iterable[str] = ()) -> bool:
+        """A crash of ours spends a delivery of what we hold: a queue we take from must not count them.
 
         Whether something was changed. A policy of ours that somebody deleted is set again.
         """
         changed = False
-        for one in sight.watched:
-            limit = limit_of(sight.shape, sight.shape.queues[one.queue])
+        foreign = [name for name in stored if name in sight.shape.queues and not is_ours(name)]
+        for queue in (*(one.queue for one in sight.watched), *foreign):
+            limit = limit_of(sight.shape, sight.shape.queues[queue])
             if limit is None:
                 continue
             why = "; declare it anew without the argument" if limit.policy is None else ""
@@ -93,14 +95,14 @@ class OwnTopology:
                     else:
                         changed = True
                         continue
-            if one.queue in self._told:
+            if queue in self._told:
                 continue
-            self._told.add(one.queue)
+            self._told.add(queue)
             self._emit(
                 FindingNamed(
                     rule="delivery-limit-into-nothing",
-                    subject=one.queue,
-                    why=f"{one.queue!r} throws a letter away after {limit.limit} deliveries, and each crash "
+                    subject=queue,
+                    why=f"{queue!r} throws a letter away after {limit.limit} deliveries, and each crash "
                     f"of a consumer is one; few letters are taken at a time where that is near{why}",
                 )
             )

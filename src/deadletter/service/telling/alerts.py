@@ -31,6 +31,7 @@ MAX_QUEUES: Final = 10_000
 _TROUBLES: Final = {
     "broker": AlertSeverity.CRITICAL,
     "store": AlertSeverity.CRITICAL,
+    events.STORE_LETTERS: AlertSeverity.CRITICAL,
     "management": AlertSeverity.WARNING,
 }
 _WATCH: Final = "watch:"

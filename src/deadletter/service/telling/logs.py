@@ -170,6 +170,11 @@ class LogListener:
                 self._decided(event)
             case events.Late() | events.QueueSeen() | events.BudgetSeen():
                 pass  # numbers: they are metrics
+            case events.LettersStored(copies=copies, again=again, new_groups=groups, reopened=reopened):
+                if copies or again or reopened:
+                    log.info("letters known in the store", copies=copies, again=again, reopened=reopened)
+                if groups:
+                    log.info("new groups of letters", groups=groups)
             case events.QueueGone(queue=queue):
                 log.info("a queue is gone", queue=queue)
             case events.GateChanged(gate=gate, origin=origin, state=state, guard=guard, why=why):

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.guards.gate import GateState
+
+STORE_LETTERS: Final = "store:letters"
+"""The name of the trouble when the store takes no letters; `store` is about its policies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +53,21 @@ class QueueSeen:
     growth_per_s: float = 0.0
     oldest_s: float | None = None
     """The age of the oldest letter, where it is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettersStored:
+    """A batch of letters is committed in the store."""
+
+    new: int
+    copies: int
+    """Other messages with a letter that is there already."""
+    again: int
+    """The very messages that were there already: a crash had kept them from being acked."""
+    new_groups: int
+    reopened: int
+    """Groups that were resolved, and fail again."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +164,8 @@ class FindingGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Something does not work now. `what` names it: broker, store, management, watch:NAME, policy:NAME@VHOST,
-    alert:CHANNEL, condition:PROGRAM."""
+    """Something does not work now. `what` names it: broker, store, store:letters, store:retention,
+    management, watch:NAME, desk:NAME, policy:NAME@VHOST, alert:CHANNEL, condition:PROGRAM."""
 
     what: str
     why: str
@@ -188,6 +206,7 @@ ServiceEvent: TypeAlias = (
     | Late
     | Decided
     | QueueSeen
+    | LettersStored
     | QueueGone
     | GateChanged
     | BudgetSeen

@@ -49,6 +49,7 @@ GATE_VALUES: Final = {GateState.OPEN: 0, GateState.RAMPING: 1, GateState.PROBING
 
 _DELAY_BUCKETS_S: Final = (0.1, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
 _LATE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
+_STORE_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SWEEP_BUCKETS_S: Final = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 
 Labels: TypeAlias = tuple[str, ...]
@@ -133,6 +134,12 @@ BUDGET_LIMIT: Final = _gauge(
 LEASE_HELD: Final = _gauge(
     "lease_held", "1 while this instance does the work that only one may do", "lease", together="max"
 )
+STORED: Final = _counter(
+    "stored_total",
+    "Messages that were committed in the store: new letters, copies of one that is there, the same again",
+    "what",
+)
+STORE_SECONDS: Final = _histogram("store_seconds", "How long a batch of letters took", _STORE_BUCKETS_S)
 TIDIED: Final = _counter("tidied_total", "Unused queues and ways back of ours that were deleted", "what")
 SWEEPS: Final = _counter("sweeps_total", "Sweeps that ended, by who asked for them", "queue", "why")
 SWEEP_SECONDS: Final = _histogram("sweep_seconds", "How long sweeps took", _SWEEP_BUCKETS_S)
@@ -144,8 +151,8 @@ FINDINGS: Final = _gauge(
 )
 TROUBLE: Final = _gauge(
     "trouble",
-    "1 while something does not work: broker, store, management, watch:NAME, policy:NAME@VHOST, "
-    "condition:PROGRAM",
+    "1 while something does not work: broker, store, store:letters, store:retention, management, watch:NAME, "
+    "desk:NAME, policy:NAME@VHOST, condition:PROGRAM",
     "what",
     together="max",
 )
@@ -193,6 +200,10 @@ class Metrics:
                 pass  # counted once it is confirmed
             case events.QueueSeen():
                 self._see(event)
+            case events.LettersStored(new=new, copies=copies, again=again, seconds=took):
+                for what, number in (("new", new), ("copy", copies), ("again", again)):
+                    self._series[STORED].add((what,), number)
+                self._histograms[STORE_SECONDS].observe(took)
             case events.QueueGone(queue=queue):
                 for gauge in _OF_A_QUEUE:
                     self._series[gauge].remove((queue,))

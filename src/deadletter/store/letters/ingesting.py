@@ -65,6 +65,7 @@ _LETTERS: Final = Bulk(
         ("type", "bigint"),
         ("routing_key", "bigint"),
         ("error", "text"),
+        ("vhost", "bigint"),
     ),
     then="ON CONFLICT DO NOTHING",
     returning="id",
@@ -228,6 +229,7 @@ class Ingest:
             self._name_id(letter.type),
             self._name_id(letter.routing_key),
             clean(letter.error),
+            self._name_id(letter.vhost),
         )
 
     # -- names, groups and dictionaries ------------------------------------------------------------------
@@ -240,7 +242,9 @@ class Ingest:
 
     async def _learn_names(self, connection: AsyncConnection, some: Iterable[StoredLetter]) -> None:
         wanted = {
-            name for one in some for name in (one.queue, one.origin, one.cause, one.type, one.routing_key)
+            name
+            for one in some
+            for name in (one.vhost, one.queue, one.origin, one.cause, one.type, one.routing_key)
         }
         missing = sorted({clean(name) for name in wanted} - self._names.keys())
         if missing:
@@ -339,8 +343,8 @@ async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict
             rows = await connection.exec_driver_sql(f"{asked}= ANY($1) ORDER BY id FOR KEY SHARE", (some,))
         else:
             rows = await connection.exec_driver_sql(f"{asked}IN ({', '.join('?' * len(some))})", tuple(some))
-        for row in rows:
-            found.setdefault(bytes(row[0]), {})[bytes(row[1])] = int(row[2])
+        for same, message, number in rows.tuples():
+            found.setdefault(bytes(same), {})[bytes(message)] = int(number)
     return found
 
 

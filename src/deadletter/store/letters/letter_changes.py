@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import WORDING, searched_text
 from deadletter.store.letters import word_index
 from deadletter.store.letters.letter_contents import contents_of
@@ -30,20 +30,11 @@ from deadletter.store.letters.letter_tables import (
     tallies,
 )
 
+FORGET_LOCK: Final = 0x6465_6164_6C65_7403
+"""One of PostgreSQL's advisory locks, beside those of `event_table` and `preparing`."""
 FORGET_AT_ONCE: Final = 100
 HOURS_AFTER_MIN: Final = 2 * 24 * 60
 """Counts older than this many minutes are kept by the hour."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long letters stay. None: for ever."""
-
-    age_ms: int | None = None
-    letters: int | None = None
-    bytes: int | None = None
-    discarded_ms: int = 7 * 24 * 3_600_000
-    """How long a discarded one can be taken back."""
 
 
 async def change_state(
@@ -108,6 +99,8 @@ async def noted(connection: AsyncConnection, *, who: str, action: str, detail: s
 
 async def forget_some(connection: AsyncConnection, queue: str, retention: Retention, *, now_ms: int) -> int:
     """The next portion of letters of this queue whose time is over; 0: there are no more."""
+    if not await _alone(connection):
+        return 0
     number = await connection.scalar(select(names.c.id).where(names.c.name == clean(queue)))
     if number is None:
         return 0
@@ -115,6 +108,13 @@ async def forget_some(connection: AsyncConnection, queue: str, retention: Retent
     if over:
         await _forget(connection, over)
     return len(over)
+
+
+async def _alone(connection: AsyncConnection) -> bool:
+    """Whether nobody else forgets at this moment: two would take the same letters off the counts twice."""
+    if connection.dialect.name != "postgresql":
+        return True  # who writes to the file is alone
+    return bool(await connection.scalar(select(func.pg_try_advisory_xact_lock(FORGET_LOCK))))
 
 
 async def _over(connection: AsyncConnection, queue: int, retention: Retention, now_ms: int) -> list[int]:
@@ -198,6 +198,8 @@ def _is_sqlite(connection: AsyncConnection) -> bool:
 
 async def fold_counts(connection: AsyncConnection, *, now_ms: int) -> int:
     """Counts by the minute that are older than two days become counts by the hour."""
+    if not await _alone(connection):
+        return 0
     before = now_ms // 60_000 - HOURS_AFTER_MIN
     old = select(counts).where(counts.c.minute < before, counts.c.minute % 60 != 0).limit(1_000)
     rows = (await connection.execute(old)).all()

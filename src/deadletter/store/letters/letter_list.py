@@ -15,6 +15,7 @@ from deadletter.store.letters.letter_views import LetterRow
 
 KEPT: Final = {LetterState.OPEN: Kept.OPEN, LetterState.DISCARDED: Kept.DISCARDED}
 _STATES: Final = {kept.value: state for state, kept in KEPT.items()}
+_vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")
 _origin = names.alias("origin_name")
 _cause = names.alias("cause_name")
@@ -28,6 +29,7 @@ _ROWS: Final = (
     select(
         letters.c.id,
         letters.c.same,
+        _vhost.c.name.label("vhost"),
         _queue.c.name.label("queue"),
         _origin.c.name.label("origin"),
         func.coalesce(groups.c.merged_into, groups.c.id).label("group"),
@@ -45,6 +47,7 @@ _ROWS: Final = (
     )
     .select_from(letters)
     .join(groups, groups.c.id == letters.c.group_id)
+    .join(_vhost, _vhost.c.id == letters.c.vhost)
     .join(_queue, _queue.c.id == letters.c.queue)
     .join(_origin, _origin.c.id == groups.c.origin)
     .join(_cause, _cause.c.id == letters.c.cause)

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Final
 
-from sqlalchemy import event, select
+from sqlalchemy import event, select, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -27,16 +27,16 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.errors import StoreUnreachable, UsageError
 from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
-from deadletter.store.engine import WRITES, new_engine
+from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
 from deadletter.store.letters.facets import facets
 from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingest, Ingested
-from deadletter.store.letters.letter_changes import Retention
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_list import rows_of
 from deadletter.store.letters.letter_rows import begins_with, of_id
@@ -55,6 +55,7 @@ from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
 CONNECTIONS: Final = 4
 _EARLIER: Final = 20
+_LOCK_PAUSE_S: Final = 0.05
 _FILE: Final = "deadletter-file"
 _CACHE: Final = "PRAGMA cache_size = -16000"
 """16 MB a connection: an index is written all over."""
@@ -93,6 +94,17 @@ class LetterStore:
                 raise
             self._ingest.committed()
             return done
+
+    async def try_writing(self) -> None:
+        """Raises unless letters could be written now."""
+        async with self._writing() as connection:
+            postgres = connection.dialect.name == "postgresql"
+            asked = (
+                "SELECT nextval('deadletter_letter_ids')"
+                if postgres
+                else "UPDATE deadletter_ids SET last = last"
+            )
+            await connection.execute(text(asked))
 
     # -- looking -----------------------------------------------------------------------------------------
     async def find(self, query: LetterQuery, *, where: Where | None = None) -> LetterPage:
@@ -273,6 +285,24 @@ async def _number_of(connection: AsyncConnection, name: str) -> int:
     return newest[0]
 
 
+async def _keep_a_log(address: SqliteAddress, engine: AsyncEngine) -> None:
+    """SQLite does not wait for anybody when it changes its journal: so we do."""
+    until = time.monotonic() + LOCK_LIMIT_S
+    while True:
+        try:
+            with in_our_words(address):
+                async with engine.connect() as connection:
+                    raw = await connection.get_raw_connection()
+                    assert raw.driver_connection is not None
+                    await raw.driver_connection.execute("PRAGMA journal_mode=WAL")
+        except StoreUnreachable:
+            if time.monotonic() >= until:
+                raise
+            await asyncio.sleep(_LOCK_PAUSE_S)
+        else:
+            return
+
+
 @asynccontextmanager
 async def open_letters(
     url: str, *, prepare: bool = True, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
@@ -287,11 +317,7 @@ async def open_letters(
         event.listen(engine.sync_engine, "connect", partial(_opened, address))
     try:
         if isinstance(address, SqliteAddress) and prepare:
-            with in_our_words(address):
-                async with engine.connect() as connection:
-                    raw = await connection.get_raw_connection()
-                    assert raw.driver_connection is not None
-                    await raw.driver_connection.execute("PRAGMA journal_mode=WAL")
+            await _keep_a_log(address, engine)
         yield LetterStore(address, engine, now_ms)
     finally:
         await engine.dispose()

@@ -55,6 +55,7 @@ letters: Final = table(
     column("same", LargeBinary),
     column("message", LargeBinary),
     column("copy_of", BigInteger),
+    column("vhost", BigInteger),
     column("queue", BigInteger),
     column("group_id", BigInteger),
     column("state", SmallInteger),

@@ -73,6 +73,8 @@ class LetterRow:
 
     id: int
     letter_id: str
+    vhost: str
+    """Empty where it is not known."""
     queue: str
     origin: str
     group: int

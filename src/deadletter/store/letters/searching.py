@@ -134,7 +134,8 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> Plan | Non
     elif query.state is not None:
         conditions.append(columns.state == KEPT[query.state].value)
     few = bool(query.ids or query.letter_id)
-    for name, column in ((query.queue, columns.queue), (query.cause, columns.cause)):
+    named = ((query.vhost, columns.vhost), (query.queue, columns.queue), (query.cause, columns.cause))
+    for name, column in named:
         if name is None:
             continue
         number = await connection.scalar(select(names.c.id).where(names.c.name == clean(name)))

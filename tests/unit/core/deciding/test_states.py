@@ -20,7 +20,9 @@ from deadletter.core.letter import names, parking
 from deadletter.core.letter.parking import MEANINGS, Cause
 
 PAGE: Final = ROOT / "docs" / "design" / "states.md"
-OF_THE_SERVICE: Final = ("delayed", "released", "held", "parked", "discarded", "dropped", "left", "failed")
+OF_THE_SERVICE: Final = (
+    "delayed", "released", "held", "parked", "discarded", "dropped", "left", "failed", "stored", "forgotten",
+)  # fmt: skip
 """Values of the label `outcome`; dashboards have them."""
 OF_THE_LIBRARY: Final = {
     Fate.DONE: Step.DONE,

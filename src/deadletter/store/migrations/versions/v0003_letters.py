@@ -45,6 +45,7 @@ def upgrade(op: Operations) -> None:
         sa.Column("same", sa.LargeBinary, nullable=False),
         sa.Column("message", sa.LargeBinary, nullable=False),
         sa.Column("copy_of", _BIG),
+        sa.Column("vhost", _BIG, nullable=False),
         sa.Column("queue", _BIG, nullable=False),
         sa.Column("group_id", _BIG, nullable=False),
         sa.Column("state", sa.SmallInteger, nullable=False),

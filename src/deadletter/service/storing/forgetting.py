@@ -1,0 +1,69 @@
+"""Retention: letters whose time in the store is over are forgotten, a few at a time.
+
+Each portion is a transaction of its own, and between two there is a pause at least as long as it took: who
+writes letters waits for one portion at most. Several instances may do this; on PostgreSQL one does, and the
+others find it busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
+
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
+from deadletter.core.grouping.retention import Retention
+from deadletter.core.letter.header_values import shown
+from deadletter.errors import DeadletterError
+from deadletter.service.telling.service_events import Confirmed, Recovered, ServiceEvent, Trouble
+from deadletter.store.letters.letter_store import LetterStore
+
+LOOK_S: Final = 10.0
+PAUSE_S: Final = 0.02
+STORE_RETENTION: Final = "store:retention"
+"""The name of the trouble when nothing can be forgotten."""
+
+
+async def forget(
+    store: LetterStore,
+    retention: Mapping[str, Retention],
+    emit: Callable[[ServiceEvent], None],
+    *,
+    look_s: float = LOOK_S,
+) -> None:
+    """For ever. That the store is away is told by who brings letters; other trouble is told here."""
+    fates = {queue: LetterFate(step=Step.FORGOTTEN, source=queue) for queue in retention}
+    failing = False
+    while True:
+        try:
+            for queue, kept in retention.items():
+                gone = await _in_portions(partial(store.forget_some, queue, kept))
+                if gone:
+                    emit(Confirmed(fates={fates[queue]: gone}))
+            await _in_portions(store.fold_counts)
+        except DeadletterError as error:
+            failing = True
+            emit(Trouble(what=STORE_RETENTION, why=str(error), seconds=look_s))
+        except Exception as error:  # noqa: BLE001 -- it is said, and letters go on coming
+            failing = True
+            why = f"a mistake of ours, please report it: {type(error).__name__}: {shown(str(error), 300)}"
+            emit(Trouble(what=STORE_RETENTION, why=why, seconds=look_s))
+        else:
+            if failing:
+                failing = False
+                emit(Recovered(what=STORE_RETENTION))
+        await asyncio.sleep(look_s)
+
+
+async def _in_portions(portion: Callable[[], Awaitable[int]]) -> int:
+    loop = asyncio.get_running_loop()
+    total = 0
+    while True:
+        started = loop.time()
+        done = await portion()
+        if not done:
+            return total
+        total += done
+        await asyncio.sleep(max(PAUSE_S, loop.time() - started))

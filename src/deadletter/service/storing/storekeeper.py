@@ -1,0 +1,255 @@
+"""Keeps the store open and brings letters into it, in batches: committed first, acked then.
+
+A letter that somebody brings (`take`) waits, unacked, for a batch; a batch is one transaction. When it is
+committed the letter's verdict is `Drop`: its home is the store now.
+
+**The store is away** (it does not answer, is locked, read-only, full, is another file than it was): what is
+in hand is tried again for some seconds, which outlasts a restart. After that it is let go, `working` is
+false, the lines stop, and letters wait in their queue where everybody can see them. Giving back a letter
+costs a delivery, so lines do not begin again before the store has taken a write; and the longer it takes
+writes but no letters, the longer is the pause.
+
+**One letter the store does not take** does not take its neighbours with it: batches are halved until it is
+alone. If the store takes a write then, it is the letter; it stays in its queue and is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.grouping.retention import Retention
+from deadletter.core.grouping.stored_letter import StoredLetter
+from deadletter.core.letter.header_values import shown
+from deadletter.errors import DeadletterError, StoreError, StoreRefused, StoreUnreachable, TableMissing
+from deadletter.move.verdict import Drop, Leave, Verdict
+from deadletter.service.storing.forgetting import forget
+from deadletter.service.telling.service_events import (
+    STORE_LETTERS,
+    LettersStored,
+    Recovered,
+    ServiceEvent,
+    Trouble,
+)
+from deadletter.store.letters.letter_store import LetterStore, open_letters
+
+GATHER_S: Final = 0.02
+"""How long a batch waits for more letters; while one is written the next one gathers anyway."""
+HOLD_S: Final = 10.0
+"""How long letters are kept in hand when the store does not take them."""
+QUIET_S: Final = 60.0
+"""It did not take letters, it takes a write, and no letter came to be tried: after this it is well."""
+PAUSE_S: Final = 0.25
+PAUSE_MAX_S: Final = 10.0
+PAUSE_FAILING_MAX_S: Final = 300.0
+"""Where it takes a write, and then no letters: each try costs letters a delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Brought:
+    """A letter that waits for its batch."""
+
+    letter: StoredLetter
+    fate: LetterFate
+    verdict: asyncio.Future[Verdict]
+
+
+class Storekeeper:
+    """Of one store. `run` it for as long as the service runs; `on_change` hears whether it works."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        batch: int,
+        retention: Mapping[str, Retention],
+        emit: Callable[[ServiceEvent], None],
+    ) -> None:
+        self.working: bool = False
+        """Whether letters may be brought."""
+        self.on_change: list[Callable[[], None]] = []
+        self.prefetch: Final = 2 * batch
+        """One batch is written while the next one gathers."""
+        self._url = url
+        self._batch = batch
+        self._retention = retention
+        self._emit = emit
+        self._brought: deque[_Brought] = deque()
+        self._arrived = asyncio.Event()
+        self._full = asyncio.Event()
+        self._giving_up = asyncio.Event()
+        self._prepared = False
+        self._trouble = False
+        self._failures = 0
+        """How often it took a write, and then no letters."""
+
+    def take(self, letter: StoredLetter, fate: LetterFate) -> asyncio.Future[Verdict]:
+        """What becomes of it, once that is known: `Drop` when it is committed, `Leave` when it cannot be."""
+        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        if not self.working:
+            verdict.set_result(Leave())
+            return verdict
+        self._brought.append(_Brought(letter, fate, verdict))
+        self._arrived.set()
+        if len(self._brought) >= self._batch:
+            self._full.set()
+        return verdict
+
+    def hurry(self) -> None:
+        """The service ends: what the store does not take at once stays in its queue."""
+        self._giving_up.set()
+
+    async def run(self) -> None:
+        """Ends only by being cancelled."""
+        tries = 0
+        why = ""
+        while True:
+            try:
+                # Once it was prepared nothing is created: an empty database where ours was is a loss.
+                async with open_letters(self._url, prepare=not self._prepared) as store:
+                    await store.try_writing()
+                    self._prepared = True
+                    tries = 0
+                    await self._work(store)
+            except DeadletterError as error:
+                why = str(error)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, it is said, and letters wait
+                why = f"a mistake of ours, please report it: {type(error).__name__}: {shown(str(error), 300)}"
+            finally:
+                self._let_go()
+            tries += 1
+            pause_s = min(PAUSE_S * 2.0 ** min(tries - 1, 30), PAUSE_MAX_S)
+            if self._failures:
+                pause_s = min(PAUSE_MAX_S * 2.0 ** min(self._failures - 1, 30), PAUSE_FAILING_MAX_S)
+            self._fails(why, pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _work(self, store: LetterStore) -> None:
+        self._set_working(working=True)
+        well = asyncio.get_running_loop().call_later(QUIET_S if self._failures else 0.0, self._works)
+        forgetting = asyncio.ensure_future(forget(store, self._retention, self._emit))
+        try:
+            while True:
+                await self._put(store, await self._next_batch())
+                self._failures = 0
+        except StoreError:
+            self._failures += 1
+            raise
+        finally:
+            well.cancel()
+            forgetting.cancel()
+            await asyncio.wait({forgetting})
+
+    async def _next_batch(self) -> list[_Brought]:
+        await self._arrived.wait()
+        if len(self._brought) < self._batch:
+            try:
+                async with asyncio.timeout(GATHER_S):
+                    await self._full.wait()
+            except TimeoutError:
+                pass
+        batch = [self._brought.popleft() for _ in range(min(len(self._brought), self._batch))]
+        if not self._brought:
+            self._arrived.clear()
+        if len(self._brought) < self._batch:
+            self._full.clear()
+        return batch
+
+    async def _put(self, store: LetterStore, batch: Sequence[_Brought]) -> None:
+        """Until it is there; raises when the store does not take it for long."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + HOLD_S
+        pause_s = PAUSE_S
+        try:
+            while True:
+                try:
+                    await self._put_once(store, batch)
+                except StoreUnreachable as error:
+                    if loop.time() + pause_s >= until or self._giving_up.is_set():
+                        raise
+                    self._fails(str(error), pause_s)
+                else:
+                    self._works()
+                    return
+                await self._rest(pause_s)
+                pause_s *= 2
+        finally:
+            for one in batch:
+                _settle(one, Leave())
+
+    async def _put_once(self, store: LetterStore, batch: Sequence[_Brought]) -> None:
+        started = asyncio.get_running_loop().time()
+        waiting = [one for one in batch if not one.verdict.done()]
+        if not waiting:
+            return
+        try:
+            done = await store.ingest([one.letter for one in waiting])
+        except (StoreUnreachable, TableMissing):
+            raise
+        except Exception as error:  # noqa: BLE001 -- the store's fault is raised; a letter's is named
+            await store.try_writing()
+            if len(waiting) == 1:
+                _refuse(waiting[0], error)
+                return
+            half = len(waiting) // 2
+            await self._put_once(store, waiting[:half])
+            await self._put_once(store, waiting[half:])
+            return
+        for one in waiting:
+            _settle(one, Drop(fate=one.fate))
+        seconds = asyncio.get_running_loop().time() - started
+        self._emit(
+            LettersStored(
+                new=done.new,
+                copies=done.copies,
+                again=done.again,
+                new_groups=done.new_groups,
+                reopened=done.reopened,
+                seconds=seconds,
+            )
+        )
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._giving_up.wait()
+        except TimeoutError:
+            return
+
+    # -- what is told ------------------------------------------------------------------------------------
+    def _let_go(self) -> None:
+        self._set_working(working=False)
+        while self._brought:
+            _settle(self._brought.popleft(), Leave())
+        self._arrived.clear()
+        self._full.clear()
+
+    def _set_working(self, *, working: bool) -> None:
+        if working is not self.working:
+            self.working = working
+            for hear in self.on_change:
+                hear()
+
+    def _fails(self, why: str, pause_s: float) -> None:
+        self._trouble = True
+        self._emit(Trouble(what=STORE_LETTERS, why=f"{why}; letters wait in their queues", seconds=pause_s))
+
+    def _works(self) -> None:
+        if self._trouble:
+            self._trouble = False
+            self._emit(Recovered(what=STORE_LETTERS, why="the store takes letters again"))
+
+
+def _settle(one: _Brought, verdict: Verdict) -> None:
+    if not one.verdict.done():
+        one.verdict.set_result(verdict)
+
+
+def _refuse(one: _Brought, error: Exception) -> None:
+    if not one.verdict.done():
+        said = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+        one.verdict.set_exception(StoreRefused(f"the store does not take this letter: {shown(said, 300)}"))

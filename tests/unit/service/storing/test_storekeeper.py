@@ -1,0 +1,164 @@
+"""The storekeeper with a real SQLite file: batches, outages, what is let go, what is forgotten.
+
+About `service.storing.storekeeper`, `service.storing.forgetting`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from tests.letters import letters
+
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
+from deadletter.core.grouping.retention import Retention
+from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
+from deadletter.core.letter.envelope import ExchangeKey
+from deadletter.core.letter.letter import Letter
+from deadletter.errors import StoreRefused
+from deadletter.move.verdict import Drop, Leave, Verdict
+from deadletter.service.storing import storekeeper
+from deadletter.service.storing.forgetting import forget
+from deadletter.service.storing.storekeeper import Storekeeper
+from deadletter.service.telling.service_events import (
+    Confirmed,
+    LettersStored,
+    Recovered,
+    ServiceEvent,
+    Trouble,
+)
+from deadletter.store.letters.letter_store import open_letters
+
+FATE = LetterFate(step=Step.STORED, source="errors")
+
+
+def some(count: int, prefix: str = "n") -> list[StoredLetter]:
+    return [
+        stored_letter(
+            Letter(source="errors", message=one, came_by=ExchangeKey(b"", b"errors"), redelivered=False),
+            now_ms=1_000_000,
+            vhost="/",
+        )
+        for one in letters(prefix, count)
+    ]
+
+
+@asynccontextmanager
+async def keeping(
+    url: str, heard: list[ServiceEvent], *, batch: int = 10, retention: Retention | None = None
+) -> AsyncIterator[Storekeeper]:
+    kept = {"errors": retention or Retention()}
+    keeper = Storekeeper(url, batch=batch, retention=kept, emit=heard.append)
+    running = asyncio.create_task(keeper.run())
+    try:
+        async with asyncio.timeout(60):
+            while not keeper.working:  # noqa: ASYNC110 -- it tells whoever asked, and nobody has
+                await asyncio.sleep(0.01)
+        yield keeper
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def put(keeper: Storekeeper, brought: list[StoredLetter]) -> list[Verdict]:
+    async with asyncio.timeout(60):
+        return list(await asyncio.gather(*(keeper.take(one, FATE) for one in brought)))
+
+
+def told(heard: list[ServiceEvent]) -> list[str]:
+    return [one.what for one in heard if isinstance(one, Trouble)]
+
+
+async def test_letters_come_in_batches(tmp_path: Path) -> None:
+    heard: list[ServiceEvent] = []
+    async with keeping(f"sqlite:///{tmp_path / 'letters.db'}", heard) as keeper:
+        verdicts = await put(keeper, some(25))
+    assert verdicts == [Drop(fate=FATE)] * 25
+    batches = [one.new for one in heard if isinstance(one, LettersStored)]
+    assert (sum(batches), max(batches)) == (25, 10)
+    assert told(heard) == []
+
+
+async def test_a_store_that_is_away_lets_go_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storekeeper, "HOLD_S", 0.5)
+    path, aside = tmp_path / "letters.db", tmp_path / "aside.db"
+    heard: list[ServiceEvent] = []
+    async with keeping(f"sqlite:///{path}", heard) as keeper:
+        await put(keeper, some(5))
+        changes: list[bool] = []
+        keeper.on_change.append(lambda: changes.append(keeper.working))
+        path.rename(aside)
+        assert set(await put(keeper, some(5, "while"))) == {Leave()}
+        assert set(await put(keeper, some(1, "later"))) == {Leave()}, "at once: it does not work"
+        assert changes == [False]
+        assert set(told(heard)) == {"store:letters"}
+        assert not path.exists(), "nothing is created where a store was"
+        aside.rename(path)
+        async with asyncio.timeout(60):
+            while not keeper.working:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.01)
+        assert set(await put(keeper, some(5, "while"))) == {Drop(fate=FATE)}
+        assert any(isinstance(one, Recovered) for one in heard)
+
+
+async def test_a_read_only_store_is_the_stores_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the letters': they are let go, and none is named."""
+    monkeypatch.setattr(storekeeper, "HOLD_S", 0.5)
+    path = tmp_path / "letters.db"
+    heard: list[ServiceEvent] = []
+    async with keeping(f"sqlite:///{path}", heard) as keeper:
+        with closing(sqlite3.connect(path, timeout=60)) as other:
+            for table in ("deadletter_letters", "deadletter_ids"):
+                for word in ("INSERT", "UPDATE"):
+                    other.execute(
+                        f"CREATE TRIGGER {table}_{word} BEFORE {word} ON {table} "
+                        "BEGIN SELECT RAISE(ABORT, 'read only'); END"
+                    )
+            other.commit()
+        assert set(await put(keeper, some(5))) == {Leave()}
+        async with asyncio.timeout(60):
+            while not told(heard):  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.01)
+    assert set(told(heard)) == {"store:letters"}
+
+
+async def test_one_letter_that_is_refused_is_alone(tmp_path: Path) -> None:
+    path = tmp_path / "letters.db"
+    heard: list[ServiceEvent] = []
+    async with keeping(f"sqlite:///{path}", heard) as keeper:
+        with closing(sqlite3.connect(path, timeout=60)) as other:
+            other.execute(
+                "CREATE TRIGGER picky BEFORE INSERT ON deadletter_letters WHEN NEW.bytes = 7 "
+                "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+            )
+            other.commit()
+        wrong = keeper.take(some(1, "wrong")[0], FATE)
+        assert set(await put(keeper, some(9))) == {Drop(fate=FATE)}
+        with pytest.raises(StoreRefused, match="not this one"):
+            await wrong
+    assert told(heard) == []
+
+
+async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'letters.db'}"
+    heard: list[ServiceEvent] = []
+    async with open_letters(url) as store:
+        await store.ingest(some(350))
+        forgetting = asyncio.create_task(
+            forget(store, {"errors": Retention(letters=20)}, heard.append, look_s=0.01)
+        )
+        async with asyncio.timeout(60):
+            while not any(isinstance(one, Confirmed) for one in heard):  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.01)
+        forgetting.cancel()
+        await asyncio.wait({forgetting})
+    (one,) = heard
+    assert isinstance(one, Confirmed)
+    assert [(fate.step, fate.source, n) for fate, n in one.fates.items()] == [(Step.FORGOTTEN, "errors", 330)]
