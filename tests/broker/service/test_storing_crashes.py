@@ -258,12 +258,13 @@ async def test_one_letter_that_the_store_does_not_take(vhost: Vhost, tmp_path: P
     async with Application(vhost.url) as app:
         await app.declare("errors")
         with served(vhost, tmp_path, settings(url, '[[desk.queues]]\nname = "errors"\n')) as (one,):
-            with closing(sqlite3.connect(path, timeout=60)) as other:
+            with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")  # who reads first is refused when somebody wrote meanwhile
                 other.execute(
                     "CREATE TRIGGER picky BEFORE INSERT ON deadletter_letters WHEN NEW.bytes = 7 "
                     "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
                 )
-                other.commit()
+                other.execute("COMMIT")
             await app.publish("", "errors", letters("n", 100) + letters("wrong", 1))
             await until_listed(url, lambda rows: len(rows) == 100)
             await app.until(lambda: "not this one" in one.said(), 60, "it is named")

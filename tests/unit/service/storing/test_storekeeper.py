@@ -114,14 +114,15 @@ async def test_a_read_only_store_is_the_stores_fault(tmp_path: Path, monkeypatch
     path = tmp_path / "letters.db"
     heard: list[ServiceEvent] = []
     async with keeping(f"sqlite:///{path}", heard) as keeper:
-        with closing(sqlite3.connect(path, timeout=60)) as other:
+        with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # who reads first is refused when somebody wrote meanwhile
             for table in ("deadletter_letters", "deadletter_ids"):
                 for word in ("INSERT", "UPDATE"):
                     other.execute(
                         f"CREATE TRIGGER {table}_{word} BEFORE {word} ON {table} "
                         "BEGIN SELECT RAISE(ABORT, 'read only'); END"
                     )
-            other.commit()
+            other.execute("COMMIT")
         assert set(await put(keeper, some(5))) == {Leave()}
         async with asyncio.timeout(60):
             while not told(heard):  # noqa: ASYNC110 -- as above
@@ -133,12 +134,13 @@ async def test_one_letter_that_is_refused_is_alone(tmp_path: Path) -> None:
     path = tmp_path / "letters.db"
     heard: list[ServiceEvent] = []
     async with keeping(f"sqlite:///{path}", heard) as keeper:
-        with closing(sqlite3.connect(path, timeout=60)) as other:
+        with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # who reads first is refused when somebody wrote meanwhile
             other.execute(
                 "CREATE TRIGGER picky BEFORE INSERT ON deadletter_letters WHEN NEW.bytes = 7 "
                 "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
             )
-            other.commit()
+            other.execute("COMMIT")
         wrong = keeper.take(some(1, "wrong")[0], FATE)
         assert set(await put(keeper, some(9))) == {Drop(fate=FATE)}
         with pytest.raises(StoreRefused, match="not this one"):
