@@ -343,7 +343,8 @@ async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict
             rows = await connection.exec_driver_sql(f"{asked}= ANY($1) ORDER BY id FOR KEY SHARE", (some,))
         else:
             rows = await connection.exec_driver_sql(f"{asked}IN ({', '.join('?' * len(some))})", tuple(some))
-        for same, message, number in rows.tuples():
+        for row in rows:
+            same, message, number = list(row)
             found.setdefault(bytes(same), {})[bytes(message)] = int(number)
     return found
 
