@@ -35,7 +35,7 @@ from deadletter.store.letters.letter_rows import (
     same_bytes,
     unless_there,
 )
-from deadletter.store.letters.letter_tables import Kept, dictionaries, groups
+from deadletter.store.letters.letter_tables import RowState, dictionaries, groups
 
 _CACHED: Final = 50_000
 _DICTIONARIES: Final = 3_000
@@ -218,7 +218,7 @@ class Ingest:
             copy_of,
             self._name_id(letter.queue),
             self._group_id(letter.fingerprint.key),
-            Kept.OPEN.value,
+            RowState.OPEN.value,
             self._name_id(letter.cause),
             min(letter.attempt, _INT_MAX),
             letter.died_at_ms,
@@ -339,8 +339,9 @@ async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict
             rows = await connection.exec_driver_sql(f"{asked}= ANY($1) ORDER BY id FOR KEY SHARE", (some,))
         else:
             rows = await connection.exec_driver_sql(f"{asked}IN ({', '.join('?' * len(some))})", tuple(some))
-        for row in rows:
-            found.setdefault(bytes(row[0]), {})[bytes(row[1])] = int(row[2])
+        told: list[Any] = list(rows)
+        for same, message, number in told:
+            found.setdefault(bytes(same), {})[bytes(message)] = number
     return found
 
 
