@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
-from deadletter.store.letters.letter_list import KEPT
+from deadletter.store.letters.letter_list import ROW_STATES
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, clean
 from deadletter.store.letters.letter_tables import groups, letters, names, tallies
 from deadletter.store.letters.letter_views import Facet, Facets
@@ -57,7 +57,7 @@ def _by_tallies(query: LetterQuery) -> bool:
 async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
     conditions: list[ColumnElement[bool]] = [tallies.c.letters > 0]
     if query.state is not None:
-        conditions.append(tallies.c.state == KEPT[query.state].value)
+        conditions.append(tallies.c.state == ROW_STATES[query.state].value)
     if query.queue is not None:
         conditions.append(_queue.c.name == clean(query.queue))
     if query.origin is not None:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, Bulk, add_tallies, clean
-from deadletter.store.letters.letter_tables import Kept, groups
+from deadletter.store.letters.letter_tables import RowState, groups
 
 MINUTE_MS: Final = 60_000
 _TAG_CHARS: Final = 200
@@ -74,7 +74,7 @@ async def count(
         one.first_ms = min(one.first_ms, died_ms)
         one.last_ms = max(one.last_ms, died_ms)
         one.newest.append((died_ms, letter.release))
-        place = (group, queue, Kept.OPEN.value)
+        place = (group, queue, RowState.OPEN.value)
         tally[place] += 1
         size[place] += len(letter.letter.body)
         minutes[group, died_ms // MINUTE_MS] += 1

@@ -17,7 +17,7 @@ from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import UsageError
 from deadletter.store.letters.letter_rows import clean
-from deadletter.store.letters.letter_tables import Kept, counts, groups, names, notes, tags, tallies
+from deadletter.store.letters.letter_tables import RowState, counts, groups, names, notes, tags, tallies
 from deadletter.store.letters.letter_views import GroupDetail, GroupNote, GroupTag, GroupView
 from deadletter.store.letters.searching import find
 
@@ -71,7 +71,7 @@ _open = (
     select(_ROOT.label("root"), func.sum(tallies.c.letters).label("letters"))
     .select_from(tallies)
     .join(_member, _member.c.id == tallies.c.group_id)
-    .where(tallies.c.state == Kept.OPEN.value)
+    .where(tallies.c.state == RowState.OPEN.value)
     .group_by(_ROOT)
     .subquery("open_letters")
 )

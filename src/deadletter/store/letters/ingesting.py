@@ -35,7 +35,7 @@ from deadletter.store.letters.letter_rows import (
     same_bytes,
     unless_there,
 )
-from deadletter.store.letters.letter_tables import Kept, dictionaries, groups
+from deadletter.store.letters.letter_tables import RowState, dictionaries, groups
 
 _CACHED: Final = 50_000
 _DICTIONARIES: Final = 3_000
@@ -219,7 +219,7 @@ class Ingest:
             copy_of,
             self._name_id(letter.queue),
             self._group_id(letter.fingerprint.key),
-            Kept.OPEN.value,
+            RowState.OPEN.value,
             self._name_id(letter.cause),
             min(letter.attempt, _INT_MAX),
             letter.died_at_ms,
@@ -343,9 +343,9 @@ async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict
             rows = await connection.exec_driver_sql(f"{asked}= ANY($1) ORDER BY id FOR KEY SHARE", (some,))
         else:
             rows = await connection.exec_driver_sql(f"{asked}IN ({', '.join('?' * len(some))})", tuple(some))
-        for row in rows:
-            same, message, number = list(row)
-            found.setdefault(bytes(same), {})[bytes(message)] = int(number)
+        told: list[Any] = list(rows)
+        for same, message, number in told:
+            found.setdefault(bytes(same), {})[bytes(message)] = number
     return found
 
 

@@ -20,7 +20,7 @@ from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, add_tallies, clean
 from deadletter.store.letters.letter_tables import (
     IS_DISCARDED,
-    Kept,
+    RowState,
     audit,
     contents,
     counts,
@@ -41,8 +41,8 @@ async def change_state(
     connection: AsyncConnection,
     ids: Sequence[int],
     *,
-    before: Kept,
-    after: Kept,
+    before: RowState,
+    after: RowState,
     step: str,
     who: str,
     why: str,

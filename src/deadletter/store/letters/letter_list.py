@@ -10,11 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterState
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, id_of
-from deadletter.store.letters.letter_tables import Kept, groups, letters, names
+from deadletter.store.letters.letter_tables import RowState, groups, letters, names
 from deadletter.store.letters.letter_views import LetterRow
 
-KEPT: Final = {LetterState.OPEN: Kept.OPEN, LetterState.DISCARDED: Kept.DISCARDED}
-_STATES: Final = {kept.value: state for state, kept in KEPT.items()}
+ROW_STATES: Final = {LetterState.OPEN: RowState.OPEN, LetterState.DISCARDED: RowState.DISCARDED}
+_STATES: Final = {kept.value: state for state, kept in ROW_STATES.items()}
 _vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")
 _origin = names.alias("origin_name")

@@ -40,7 +40,7 @@ from deadletter.store.letters.ingesting import Ingest, Ingested
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_list import rows_of
 from deadletter.store.letters.letter_rows import begins_with, of_id
-from deadletter.store.letters.letter_tables import Kept, letters, steps
+from deadletter.store.letters.letter_tables import RowState, letters, steps
 from deadletter.store.letters.letter_views import (
     Facets,
     GroupDetail,
@@ -198,14 +198,14 @@ class LetterStore:
 
     async def discard(self, ids: Sequence[int], *, who: str, why: str) -> int:
         """Throw away; they can be taken back until their time is over. How many they were."""
-        return await self._change(ids, Kept.OPEN, Kept.DISCARDED, "discarded", who, why)
+        return await self._change(ids, RowState.OPEN, RowState.DISCARDED, "discarded", who, why)
 
     async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> int:
         """Undo a discard. How many they were."""
-        return await self._change(ids, Kept.DISCARDED, Kept.OPEN, "taken back", who, why)
+        return await self._change(ids, RowState.DISCARDED, RowState.OPEN, "taken back", who, why)
 
     async def _change(
-        self, ids: Sequence[int], before: Kept, after: Kept, step: str, who: str, why: str
+        self, ids: Sequence[int], before: RowState, after: RowState, step: str, who: str, why: str
     ) -> int:
         async with self._writing() as connection:
             now_ms = self._now_ms()

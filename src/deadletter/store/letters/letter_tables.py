@@ -18,14 +18,14 @@ from sqlalchemy import (
 )
 
 
-class Kept(IntEnum):
+class RowState(IntEnum):
     """The state of a letter in the store, as its row has it."""
 
     OPEN = 0
     DISCARDED = 1
 
 
-IS_DISCARDED: Final[ColumnElement[int]] = literal_column(str(Kept.DISCARDED.value))
+IS_DISCARDED: Final[ColumnElement[int]] = literal_column(str(RowState.DISCARDED.value))
 """Written out: a database finds the index of those only by a state that it sees."""
 
 names: Final = table("deadletter_names", column("id", BigInteger), column("name", String))

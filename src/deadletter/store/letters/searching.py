@@ -24,7 +24,7 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.text.glob import glob
 from deadletter.store.letters import word_index
 from deadletter.store.letters.letter_contents import contents_of
-from deadletter.store.letters.letter_list import KEPT, rows_of
+from deadletter.store.letters.letter_list import ROW_STATES, rows_of
 from deadletter.store.letters.letter_rows import clean, of_id
 from deadletter.store.letters.letter_tables import IS_DISCARDED, groups, letters, names, tallies
 from deadletter.store.letters.letter_views import LetterPage
@@ -132,7 +132,7 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> Plan | Non
     if query.state is LetterState.DISCARDED:
         conditions.append(columns.state == IS_DISCARDED)
     elif query.state is not None:
-        conditions.append(columns.state == KEPT[query.state].value)
+        conditions.append(columns.state == ROW_STATES[query.state].value)
     few = bool(query.ids or query.letter_id)
     named = ((query.vhost, columns.vhost), (query.queue, columns.queue), (query.cause, columns.cause))
     for name, column in named:
