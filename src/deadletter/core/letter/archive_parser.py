@@ -70,6 +70,11 @@ class ArchiveParser:
         return self.ended and not self.damaged
 
     @property
+    def id(self) -> bytes:
+        """The archive's own; empty where none is known."""
+        return self._id or b""
+
+    @property
     def last_number(self) -> int:
         return self._last
 

@@ -25,6 +25,8 @@ from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter
+from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.letter import Letter
 from deadletter.errors import UsageError
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import WRITES, new_engine
@@ -102,6 +104,18 @@ class LetterStore:
             before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
             earlier = await searching.rows_of(connection, before)
             return LetterDetail(row=row, letter=found[number], steps=told, earlier=earlier)
+
+    async def whole(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
+        """These letters, exact, and what the store knows each by: for an archive."""
+        async with self._reading() as connection:
+            found = await searching.contents_of(connection, ids)
+            keys = await searching.keys_of(connection, ids)
+            return {number: (letter, keys[number]) for number, letter in found.items()}
+
+    async def noted(self, who: str, action: str, detail: dict[str, object]) -> None:
+        """Write down that somebody did something that no single letter tells."""
+        async with self._writing() as connection:
+            await self._note(connection, who, action, detail)
 
     async def groups(self, query: GroupQuery) -> tuple[GroupView, ...]:
         async with self._reading() as connection:

@@ -19,6 +19,7 @@ from deadletter.core.grouping.compression import unpacked
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
 from deadletter.core.grouping.stored_letter import searched_text
 from deadletter.core.letter import header_values
+from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
@@ -237,6 +238,30 @@ async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[i
                 message=RawMessage(unpacked(bytes(properties)), unpacked(bytes(body))),
                 came_by=ExchangeKey(bytes(exchange), bytes(key)),
                 redelivered=False,
+            )
+    return found
+
+
+async def keys_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, StoreKeys]:
+    """What these letters are known by."""
+    asked = select(
+        letters.c.id,
+        letters.c.letter_id,
+        letters.c.same,
+        letters.c.message,
+        letters.c.died_ms,
+        letters.c.stored_ms,
+    ).where(letters.c.id.in_(bindparam("some", expanding=True)))
+    found: dict[int, StoreKeys] = {}
+    for start in range(0, len(ids), ASKED_AT_ONCE):
+        rows = await connection.execute(asked, {"some": list(ids[start : start + ASKED_AT_ONCE])})
+        for number, letter_id, same, message, died_ms, stored_ms in rows:
+            found[number] = StoreKeys(
+                letter_id=id_text(bytes(letter_id)),
+                same=bytes(same),
+                message=bytes(message),
+                died_ms=died_ms,
+                stored_ms=stored_ms,
             )
     return found
 
