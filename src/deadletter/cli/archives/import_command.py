@@ -111,10 +111,8 @@ def _dry(wish: ImportWish, reader: ArchiveReader) -> Exit:
     if wish.as_json:
         data(told)
     else:
-        said = [
-            f"would import {count(queues.total())} ({size:,} bytes of bodies) from {wish.path}; "
-            "nothing was touched"
-        ]
+        told_of = f"{count(queues.total())} ({size:,} bytes of bodies) from {wish.path}"
+        said = [f"would import {told_of}; nothing was touched"]
         if reader.head is not None:
             said.append(f"made from {reader.head.source}")
         said += [f"  {number:,} from {queue}" for queue, number in queues.most_common(20)]
