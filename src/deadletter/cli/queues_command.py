@@ -176,7 +176,7 @@ def _what(one: QueueLine) -> str:
         more = len(one.dead_from) - _SOURCES
         said.append(f"dead letters of {some}{f' and {more} more' if more > 0 else ''}")
     if one.watch is not None:
-        said.append(f"watched by [[watch]] {one.watch} ({one.watch_mode})")
+        said.append(f"watched by [[watches]] {one.watch} ({one.watch_mode})")
     if one.name == our_names.PARKED:
         said.append("letters that wait for a person")
     elif one.ours:

@@ -53,7 +53,7 @@ class QueueLine:
     """The queues whose dead letters can come here."""
     ours: bool = False
     watch: int | None = None
-    """Which `[[watch]]` of the configuration looks after it, from 1."""
+    """Which of the `[[watches]]` of the configuration looks after it, from 1."""
     watch_mode: str = ""
     growing_since: datetime | None = None
     """As the running service saw it."""

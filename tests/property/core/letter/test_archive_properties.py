@@ -50,7 +50,7 @@ LETTERS = st.builds(
     lambda source, exchange, key, message, redelivered: Letter(
         source=source, message=message, came_by=ExchangeKey(exchange, key), redelivered=redelivered
     ),
-    st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
+    st.text(st.characters(codec="utf-8"), max_size=20),
     st.binary(max_size=20),
     st.binary(max_size=20),
     MESSAGES,
