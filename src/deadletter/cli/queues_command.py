@@ -13,8 +13,7 @@ import httpx
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import columns, data, result
+from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.units import count, parse_span
 from deadletter.config.settings import Settings
 from deadletter.config.urls import is_loopback

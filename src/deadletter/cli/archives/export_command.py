@@ -13,9 +13,7 @@ from deadletter import config
 from deadletter.cli.archives.letter_lines import letter_line
 from deadletter.cli.archives.store_at_hand import Selection, store_url
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.care import parked_lines
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Settings

@@ -14,8 +14,7 @@ from pathlib import Path
 from deadletter import config
 from deadletter.cli.archives.store_at_hand import store_url
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit, exit_for
-from deadletter.cli.terminal.output import complain, data, result
+from deadletter.cli.terminal.output import Exit, complain, data, exit_for, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Settings
