@@ -310,12 +310,13 @@ def test_a_queue_that_is_not_there(vhost: Vhost, tmp_path: Path) -> None:
     assert vhost.get("exchanges", "deadletter.return.nowhere") is None
 
 
+@pytest.mark.slow
 @pytest.mark.kills
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_killed_while_it_takes_no_letter_is_lost(vhost: Vhost, tmp_path: Path, kind: str) -> None:
     """SIGKILL at any moment: each letter is in the queue or in what was written, or in both."""
     postbox.declare(vhost.url, "dead", kind=kind)
-    bodies = [b"%05d" % n + b"x" * 200 for n in range(3000)]
+    bodies = [b"%05d" % n + b"x" * 200 for n in range(2500)]
     postbox.fill(vhost.url, "dead", bodies, dead=False)
     archive, part = tmp_path / "a.dlq", tmp_path / "a.dlq.part"
     line = [
@@ -327,7 +328,7 @@ def test_killed_while_it_takes_no_letter_is_lost(vhost: Vhost, tmp_path: Path, k
         "--take",
     ]
     kills = 0
-    for attempt in range(8):
+    for attempt in range(5):
         resume = ["--resume"] if part.exists() and part.stat().st_size else []
         running = subprocess.Popen(
             [*line, *resume], env={**os.environ, "DLQ_URL": vhost.url}, stdout=subprocess.DEVNULL
@@ -336,7 +337,7 @@ def test_killed_while_it_takes_no_letter_is_lost(vhost: Vhost, tmp_path: Path, k
         until = time.monotonic() + 20
         while running.poll() is None and time.monotonic() < until:
             if part.exists() and part.stat().st_size > before:
-                time.sleep(0.02 * attempt)
+                time.sleep(0.03 * attempt)
                 break
             time.sleep(0.002)
         running.send_signal(signal.SIGKILL)
