@@ -126,7 +126,7 @@ def _as_text(found: QueueList, shown: Sequence[QueueLine], wish: QueuesWish) -> 
     if any(one.in_per_s is not None for one in shown):
         said.append("in/s, out/s: over the last seconds, as the broker counts; dead letters by the growth")
     said += [f"{name} is not there" for name in found.missing]
-    total = sum(one.messages if one.messages is not None else one.ready for one in shown)
+    total = sum(max(one.messages or 0, one.ready) for one in shown)  # the API's figures are some seconds old
     said += [f"{count(total)} in {count(len(shown), 'queue')} of vhost {found.vhost}"] if shown else []
     return "\n".join([said[0], *map(line, [*said[1:], *found.notes])])
 

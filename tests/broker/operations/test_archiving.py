@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -26,6 +27,7 @@ from tests import postbox
 from tests.amqp_oracle import Field
 from tests.brokers import Vhost, call, fresh_vhost
 from tests.commanding import command
+from tests.postbox import wait_for
 
 from deadletter.core.letter import message, names
 from deadletter.core.letter.archive_format import ArchiveHead, ArchivePacker
@@ -355,6 +357,35 @@ def test_killed_while_it_takes_no_letter_is_lost(vhost: Vhost, tmp_path: Path, k
     assert {post.body for post in [*posts, *rest]} == set(bodies)
     assert rest == []
     assert not part.exists()
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_full_disk_loses_nothing(vhost: Vhost, tmp_path: Path, kind: str) -> None:
+    postbox.declare(vhost.url, "dead", kind=kind)
+    bodies = [os.urandom(300) for _ in range(2500)]
+    postbox.fill(vhost.url, "dead", bodies, dead=False)
+    archive, part = tmp_path / "a.dlq", tmp_path / "a.dlq.part"
+    done = subprocess.run(
+        [*LINE, "export", str(archive), "--from-queue", "dead", "--take"],
+        env={**os.environ, "DLQ_URL": vhost.url},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000)),
+    )
+    assert done.returncode == 1, done
+    assert "File too large; what was taken by then is in" in done.stderr
+    assert not archive.exists()
+    written = [one.message.body for one in ArchiveReader(part).letters()]
+    wait_for(lambda: postbox.depth(vhost.url, "dead") + len(written) >= 2500, "the rest in its queue")
+    assert 0 < postbox.depth(vhost.url, "dead") < 2500
+    dlq("export", archive, "--from-queue", "dead", "--take", "--resume", url=vhost.url)
+    assert postbox.depth(vhost.url, "dead") == 0
+    reader = ArchiveReader(archive)
+    found = Counter(one.message.body for one in reader.letters())
+    assert reader.whole
+    assert set(found) == set(bodies)
 
 
 def test_stopped_while_it_takes_each_is_in_one_home(vhost: Vhost, tmp_path: Path) -> None:

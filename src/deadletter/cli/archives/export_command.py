@@ -18,10 +18,11 @@ from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Settings
 from deadletter.core.text.safe_text import lines
-from deadletter.errors import UsageError
+from deadletter.errors import ArchiveError, UsageError
 from deadletter.move.courier import Ended, Progress
 from deadletter.operations.archiving.from_queue import QueueExport
 from deadletter.operations.archiving.from_store import export_store
+from deadletter.operations.archiving.new_file import unfinished
 from deadletter.operations.archiving.sinks import ArchiveSink, LetterSink, LinesSink
 from deadletter.operations.lifting import renewed_words, taking
 from deadletter.store.letters.letter_store import open_letters
@@ -192,6 +193,14 @@ async def _from_queue(wish: ExportWish, settings: Settings) -> _Told:
                 complete = tally.ended in (Ended.COMPLETE, Ended.EMPTY)
                 if complete or wish.take:
                     sink.finish()
+            except ArchiveError as error:
+                sink.abandon()
+                if not wish.take or wish.path is None:
+                    raise
+                raise ArchiveError(
+                    f"{error}; what was taken by then is in {unfinished(wish.path)}, the rest in {queue}: "
+                    "--resume goes on with both"
+                ) from error
             except BaseException:
                 sink.abandon()
                 raise

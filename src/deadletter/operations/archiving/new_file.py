@@ -136,10 +136,17 @@ def unfinished(path: Path) -> Path:
 
 
 def _open(part: Path, flags: int) -> int:
+    """Never by a link that somebody else put there, and never readable for others."""
     try:
-        return os.open(part, flags | os.O_CLOEXEC, _MODE)
+        number = os.open(part, flags | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
     except OSError as error:
         raise UsageError(f"{part} cannot be written: {error.strerror}") from error
+    try:
+        os.fchmod(number, _MODE)
+    except OSError as error:
+        os.close(number)
+        raise UsageError(f"{part} belongs to somebody else: {error.strerror}") from error
+    return number
 
 
 def _lock(number: int, part: Path) -> None:

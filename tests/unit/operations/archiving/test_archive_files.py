@@ -103,6 +103,20 @@ def test_a_look_that_was_killed_is_not_gone_on_with(tmp_path: Path) -> None:
         ArchiveSink.go_on(tmp_path / "a.dlq", replace=False)
 
 
+def test_a_link_that_somebody_put_there_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "theirs").touch()
+    (tmp_path / "a.part").symlink_to(tmp_path / "theirs")
+    with pytest.raises(UsageError, match="cannot be written"):
+        NewFile.create(tmp_path / "a", replace=False)
+
+
+def test_what_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    (tmp_path / "a.part").touch(0o644)
+    file = NewFile.create(tmp_path / "a", replace=False)
+    file.finish()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+
+
 def test_two_at_once(tmp_path: Path) -> None:
     first = NewFile.create(tmp_path / "a", replace=False)
     with pytest.raises(UsageError, match="another export writes"):
