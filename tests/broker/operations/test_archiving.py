@@ -29,11 +29,18 @@ from tests.brokers import Vhost, call, fresh_vhost
 from tests.commanding import command
 from tests.postbox import wait_for
 
+from deadletter.amqp.address import parse_addresses
+from deadletter.amqp.channel import ignore
 from deadletter.core.letter import message, names
 from deadletter.core.letter.archive_format import ArchiveHead, ArchivePacker
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.letter.restored import restored
 from deadletter.operations.archiving.archive_reading import ArchiveReader
+from deadletter.operations.archiving.from_queue import QueueExport
+from deadletter.operations.archiving.into_queue import QueueImport, Restoration, Target
+from deadletter.operations.archiving.sinks import ArchiveSink
+from deadletter.operations.lifting import taking
+from deadletter.testing.cuttable_line import Plug
 from deadletter.testing.node.private import PrivateBroker, private_broker
 
 LINE = (sys.executable, "-m", "deadletter.cli.main")
@@ -357,6 +364,51 @@ def test_killed_while_it_takes_no_letter_is_lost(vhost: Vhost, tmp_path: Path, k
     assert {post.body for post in [*posts, *rest]} == set(bodies)
     assert rest == []
     assert not part.exists()
+
+
+@pytest.mark.parametrize("after", [30_000, 200_000, 500_000])
+def test_a_line_that_is_cut_loses_nothing_and_what_may_be_twice_is_told(
+    vhost: Vhost, tmp_path: Path, after: int
+) -> None:
+    postbox.declare(vhost.url, "dead", "again")
+    bodies = [b"%04d" % n + b"x" * 400 for n in range(2000)]
+    postbox.fill(vhost.url, "dead", bodies, dead=False)
+    (address,) = parse_addresses(vhost.url)
+    path = tmp_path / "a.dlq"
+
+    async def take() -> int:
+        async with Plug(address, cut_after_heard_bytes=after) as plug:
+            async with taking([plug.address], "dead", api=vhost.api, lift=False) as asked:
+                sink = ArchiveSink.create(path, source="", taken=True, replace=False, now_ms=1)
+                export = QueueExport(
+                    [plug.address], "dead", sink, asked, take=True, limit=None, on_event=ignore
+                )
+                tally = await export.run()
+                sink.finish()
+            assert plug.cuts
+            return export.maybe_twice(tally)
+
+    twice = postbox.run(take())
+    found = Counter(one.message.body for one in ArchiveReader(path).letters())
+    assert set(found) == set(bodies)
+    assert found.total() - len(bodies) <= twice
+    assert postbox.depth(vhost.url, "dead") == 0
+
+    async def put_back() -> Restoration:
+        async with Plug(address, cut_after_sent_bytes=after) as plug:
+            letters = ArchiveReader(path).letters()
+            done = await QueueImport(
+                [plug.address], Target("again"), letters, on_event=ignore, on_progress=ignore
+            ).run()
+            assert plug.cuts
+            return done
+
+    done = postbox.run(put_back())
+    came = Counter(post.body for post in postbox.drain(vhost.url, "again", expect=found.total()))
+    assert done.arrived == found.total()
+    assert not done.left
+    assert came.keys() == found.keys()
+    assert came.total() - found.total() <= done.maybe_twice
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])

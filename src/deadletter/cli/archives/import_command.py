@@ -139,7 +139,7 @@ async def _into_queue(wish: ImportWish, settings: Settings, reader: ArchiveReade
         except DeadletterError as error:
             trouble = error  # what arrived by then is told all the same
     done = work.done
-    notes = []
+    notes: list[str] = []
     if done.by_name:
         notes.append(
             f"they went by the name of {wish.to_queue}, which is their routing key now: no rights to bind"

@@ -14,6 +14,7 @@ from typing import NoReturn
 from deadletter.core.deciding.failure import read_failure
 from deadletter.core.grouping.stored_letter import stored_letter
 from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import View
 from deadletter.core.text.safe_text import exact_json
@@ -28,7 +29,7 @@ def letter_line(letter: Letter, stored: StoreKeys | None, *, now_ms: int) -> str
         view, headers = letter.view, letter.headers
         failure = read_failure(headers, letter.body)
     except MessageError as error:
-        view, headers, failure, unreadable = View(), {}, None, str(error)
+        view, headers, failure, unreadable = View(), dict[str, Value](), None, str(error)
     told: dict[str, object] = {
         "id": read.letter_id if stored is None else stored.letter_id,
         "queue": read.queue,
@@ -88,7 +89,7 @@ def _moment(at_ms: int) -> str | None:
         return None
 
 
-def _plain(value: object) -> object:
+def _plain(value: Value) -> object:
     """What JSON has no word for."""
     match value:
         case bytes():
@@ -101,7 +102,7 @@ def _plain(value: object) -> object:
             return str(value)
         case Mapping():
             return {name: _plain(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_plain(one) for one in value]
-        case _:
+        case None | bool() | int() | float() | str():
             return value
+        case _:
+            return [_plain(one) for one in value]

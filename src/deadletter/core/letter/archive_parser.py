@@ -10,7 +10,7 @@ import json
 import zlib
 from hashlib import blake2b
 from struct import error as StructError  # noqa: N812 -- a class under a module's lower-case name
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from deadletter.core.letter.archive_format import (
     BEFORE_BYTES,
@@ -291,11 +291,12 @@ def _letter(record: bytes) -> ArchivedLetter:
 
 
 def _told(raw: bytes) -> dict[str, object]:
+    """What it holds that is JSON: nothing, where a foreign hand wrote it."""
     try:
-        found: object = json.loads(raw)
+        found: Any = json.loads(raw)
     except ValueError:
         found = None
-    return found if isinstance(found, dict) else {}
+    return dict[str, object](found) if isinstance(found, dict) else {}
 
 
 def _number(value: object) -> int:

@@ -49,7 +49,7 @@ def restored(message: RawMessage, *, user: str, may_copy: bool) -> Restored:
     flags, where = flags_of(raw), spans(raw)
     span = where.get(HEADERS)
     table = b"" if span is None else raw[span.start + 4 : span.end]
-    changed = _COUNTS | (frozenset(_COPIES) if may_copy else frozenset())
+    changed = _COUNTS | (frozenset(_COPIES) if may_copy else frozenset[bytes]())
     entries = field_table.find(table, changed)
     added: list[bytes] = []
     aside: list[str] = []
