@@ -10,7 +10,7 @@ import json
 import zlib
 from hashlib import blake2b
 from struct import error as StructError  # noqa: N812 -- a class under a module's lower-case name
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from deadletter.core.letter.archive_format import (
     BEFORE_BYTES,
@@ -293,10 +293,10 @@ def _letter(record: bytes) -> ArchivedLetter:
 def _told(raw: bytes) -> dict[str, object]:
     """What it holds that is JSON: nothing, where a foreign hand wrote it."""
     try:
-        found: Any = json.loads(raw)
+        found: object = json.loads(raw)
     except ValueError:
         found = None
-    return dict[str, object](found) if isinstance(found, dict) else {}
+    return cast("dict[str, object]", found) if isinstance(found, dict) else {}
 
 
 def _number(value: object) -> int:
