@@ -12,6 +12,7 @@
     ├── ManagementRefused          the management API did not tell what we had to know
     ├── ServiceRefused             the service must not run like this; nothing was taken
     ├── MoveFailed                 the safe move could not go on; what it held is back in its source
+    ├── ArchiveError               a file of letters could not be written, read or put back
     ├── StoreError                 anything between us and the store
     │   ├── StoreUnreachable       it does not answer, or somebody keeps it locked (worth another try)
     │   └── StoreRefused           it answers, and says no: login, rights, a table of another shape
@@ -115,6 +116,10 @@ class ServiceRefused(DeadletterError):
 
 class MoveFailed(DeadletterError):
     """The safe move could not go on; everything it held is back in its source."""
+
+
+class ArchiveError(DeadletterError):
+    """A file of letters could not be written, read or put back; what was taken for it is in it."""
 
 
 class StoreError(DeadletterError):

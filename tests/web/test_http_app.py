@@ -5,6 +5,8 @@ About `desk.http_app`, `desk.board`, `desk.view`, `desk.problems`.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import httpx
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -12,6 +14,7 @@ from tests.web.conftest import Desk, Opened
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.core.guards.gate import GateState
+from deadletter.desk.board import Board
 from deadletter.desk.view import SweepAnswer, SweepState
 from deadletter.errors import Unreachable
 from deadletter.service.telling.service_events import (
@@ -115,6 +118,7 @@ async def test_status_is_what_the_facts_say(desk: Desk) -> None:
                 "depth": 7,
                 "consumers": 1,
                 "growth_per_s": 0.5,
+                "growing_since": None,
                 "oldest_s": 3.0,
                 "last_sweep_at": NOON,
                 "last_sweep": "4 of 5 moved in 0.5 s (timer), 1 failed",
@@ -127,6 +131,7 @@ async def test_status_is_what_the_facts_say(desk: Desk) -> None:
                 "depth": 12,
                 "consumers": 0,
                 "growth_per_s": 0.0,
+                "growing_since": None,
                 "oldest_s": None,
                 "last_sweep_at": None,
                 "last_sweep": "",
@@ -139,6 +144,7 @@ async def test_status_is_what_the_facts_say(desk: Desk) -> None:
                 "depth": 0,
                 "consumers": 1,
                 "growth_per_s": 0.0,
+                "growing_since": None,
                 "oldest_s": None,
                 "last_sweep_at": None,
                 "last_sweep": "",
@@ -274,3 +280,26 @@ async def test_a_desk_that_has_seen_nothing_answers_all_the_same(opened: Opened)
         assert (await fresh.client.get("/api/status")).json()["stage"] == "starting"
         ready = await fresh.client.get("/health/ready")
         assert (ready.status_code, ready.json()["reasons"]) == (503, ["the watches have not started yet"])
+
+
+def test_since_when_a_queue_grows() -> None:
+    moment = datetime(2025, 6, 1, 12, tzinfo=UTC)
+    now = [moment]
+    board = Board(instance="a", broker="b", watches=(), now=lambda: now[0])
+
+    def since(depth: int) -> datetime | None:
+        now[0] += timedelta(minutes=1)
+        board(QueueSeen(queue="a.dlq", watched=True, depth=depth, consumers=0))
+        (queue,) = board.status().queues
+        return queue.growing_since
+
+    assert since(5) is None, "one look tells nothing"
+    assert since(5) is None
+    began = since(8)
+    assert began == now[0]
+    assert since(40) == began
+    assert since(30) == began, "it falls a little"
+    assert since(19) is None, "by more than half"
+    again = since(20)
+    assert again == now[0]
+    assert since(19) is None, "back where it began"

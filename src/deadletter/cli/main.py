@@ -13,7 +13,8 @@ from typing import Annotated, Final
 import typer
 
 from deadletter import __version__
-from deadletter.cli import config_options, waiting_options
+from deadletter.cli import config_options, queues_options, waiting_options
+from deadletter.cli.archives import archive_options
 from deadletter.cli.policies import policy_options
 from deadletter.cli.terminal.options import (
     ApiOption,
@@ -360,6 +361,11 @@ def demo(
     raise typer.Exit(command.run(letters=letters, version=version))
 
 
+app.command("queues", short_help="List queues: how full, how old, who watches them.")(queues_options.queues)
+app.command("export", short_help="Write letters of the store or of a queue into a file.")(
+    archive_options.export
+)
+app.command("import", short_help="Put the letters of an archive back.")(archive_options.import_)
 app.add_typer(config_options.app, name="config")
 app.add_typer(policy_options.app, name="policy")
 app.add_typer(topology_options.app, name="topology")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, TypeVar, assert_never
+from typing import Final, NamedTuple, TypeVar, assert_never
 
 from deadletter import __version__
 from deadletter.config.settings import Watch
@@ -32,6 +32,14 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
+class _Growth(NamedTuple):
+    """Since when a queue gets longer, from how many letters, and the most it reached."""
+
+    since: datetime
+    start: int
+    most: int
+
+
 class Board:
     """Listens; `now` is the time of day, in UTC. What no fact tells is set: watches, the broker's version."""
 
@@ -54,6 +62,7 @@ class Board:
         self._started_at = now()
         self._stage = events.Stage.STARTING
         self._queues: dict[str, events.QueueSeen] = {}
+        self._growing: dict[str, _Growth] = {}
         self._swept: dict[str, tuple[datetime, events.SweepEnded]] = {}
         self._gates: dict[str, GateStatus] = {}
         self._leases: dict[str, bool] = {}
@@ -67,9 +76,11 @@ class Board:
             case events.Confirmed() | events.Late() | events.Decided() | events.LettersStored():
                 pass  # letters are counted by the metrics
             case events.QueueSeen(queue=queue):
+                self._grows(event)
                 _keep(self._queues, queue, event)
             case events.QueueGone(queue=queue):
                 self._queues.pop(queue, None)
+                self._growing.pop(queue, None)
                 self._swept.pop(queue, None)
             case events.GateChanged(gate=gate, state=GateState.OPEN):
                 self._gates.pop(gate, None)
@@ -112,6 +123,17 @@ class Board:
                 self._stage = stage
             case _:
                 assert_never(event)
+
+    def _grows(self, seen: events.QueueSeen) -> None:
+        """Since it was seen to get longer, until it is back where it began, or at half of what it reached."""
+        before, growth = self._queues.get(seen.queue), self._growing.get(seen.queue)
+        if growth is None:
+            if before is not None and seen.depth > before.depth:
+                _keep(self._growing, seen.queue, _Growth(self._now(), before.depth, seen.depth))
+        elif seen.depth <= growth.start or seen.depth * 2 < growth.most:
+            del self._growing[seen.queue]
+        elif seen.depth > growth.most:
+            self._growing[seen.queue] = growth._replace(most=seen.depth)
 
     def _find(self, finding: FindingStatus) -> None:
         _keep(self._findings, (finding.rule, finding.subject), finding)
@@ -168,6 +190,7 @@ class Board:
             depth=seen.depth,
             consumers=seen.consumers,
             growth_per_s=seen.growth_per_s,
+            growing_since=growth.since if (growth := self._growing.get(seen.queue)) is not None else None,
             oldest_s=seen.oldest_s,
             last_sweep_at=at,
             last_sweep=_in_words(swept) if swept else "",

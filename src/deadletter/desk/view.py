@@ -21,6 +21,8 @@ class QueueStatus:
     depth: int
     consumers: int
     growth_per_s: float
+    growing_since: datetime | None
+    """Since it was seen to get longer, by this instance, without falling back; None: it was not."""
     oldest_s: float | None
     last_sweep_at: datetime | None
     last_sweep: str

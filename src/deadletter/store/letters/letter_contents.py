@@ -15,10 +15,11 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.compression import KNOWN_MAX_BYTES, unpacked
+from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, id_of, in_common
 from deadletter.store.letters.letter_tables import contents, dictionaries, letters, names
 
 _LENGTHS: Final = Struct(">BBI")
@@ -69,6 +70,35 @@ async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[i
         known = await _dictionaries(connection, sorted({row.dictionary for row in rows if row.dictionary}))
         for number, dictionary, data, queue in rows:
             found[number] = unframed(unpacked(bytes(data), known.get(dictionary, b"")), queue)
+    return found
+
+
+async def keys_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, StoreKeys]:
+    """What these letters are known by."""
+    asked = (
+        select(
+            letters.c.id,
+            letters.c.same,
+            letters.c.message,
+            letters.c.died_ms,
+            letters.c.stored_ms,
+            names.c.name,
+        )
+        .join(names, names.c.id == letters.c.vhost)
+        .where(letters.c.id.in_(bindparam("some", expanding=True)))
+    )
+    found: dict[int, StoreKeys] = {}
+    for start in range(0, len(ids), ASKED_AT_ONCE):
+        rows = await connection.execute(asked, {"some": list(ids[start : start + ASKED_AT_ONCE])})
+        for number, same, message, died_ms, stored_ms, vhost in rows:
+            found[number] = StoreKeys(
+                letter_id=id_of(bytes(same)),
+                same=in_common(bytes(same)),
+                message=bytes(message),
+                died_ms=died_ms,
+                stored_ms=stored_ms,
+                vhost=vhost,
+            )
     return found
 
 

@@ -45,6 +45,11 @@ def id_of(same: bytes) -> str:
     return letter_id.hex() if len(letter_id) == 16 else letter_id.decode("utf-8", "replace")
 
 
+def in_common(same: bytes) -> bytes:
+    """What of it says that letters of one id are copies."""
+    return same[-_SAME_BYTES:]
+
+
 def of_id(letter_id: str) -> ColumnElement[bool]:
     """Letters of this id."""
     wanted = id_bytes(letter_id)

@@ -29,6 +29,8 @@ from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
+from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.letter import Letter
 from deadletter.errors import StoreUnreachable, UsageError
 from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
@@ -37,7 +39,7 @@ from deadletter.store.letters import group_table, letter_changes, searching
 from deadletter.store.letters.facets import facets
 from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingest, Ingested
-from deadletter.store.letters.letter_contents import contents_of
+from deadletter.store.letters.letter_contents import contents_of, keys_of
 from deadletter.store.letters.letter_list import rows_of
 from deadletter.store.letters.letter_rows import begins_with, of_id
 from deadletter.store.letters.letter_tables import RowState, letters, steps
@@ -137,6 +139,18 @@ class LetterStore:
             before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
             earlier = await rows_of(connection, before)
             return LetterDetail(row=row, letter=found[number], steps=told, earlier=earlier)
+
+    async def whole(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
+        """These letters, exact, and what the store knows each by: for an archive."""
+        async with self._reading() as connection:
+            found = await contents_of(connection, ids)
+            keys = await keys_of(connection, ids)
+            return {number: (letter, keys[number]) for number, letter in found.items()}
+
+    async def noted(self, who: str, action: str, detail: dict[str, object]) -> None:
+        """Write down that somebody did something that no single letter tells."""
+        async with self._writing() as connection:
+            await self._note(connection, who, action, detail)
 
     async def groups(self, query: GroupQuery) -> tuple[GroupView, ...]:
         async with self._reading() as connection:

@@ -1,0 +1,1 @@
+"""`dlq export` and `dlq import`: letters into a file, and out of it again."""

@@ -1,0 +1,56 @@
+"""The options of `dlq queues`. The work is in `queues_command`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, UrlOption
+
+
+def queues(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[QUEUE]...", help="These alone; * for any run of characters."),
+    ] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Only those that dead letters come into.")] = False,
+    sort: Annotated[
+        str, typer.Option(metavar="name|depth|age|in|out|growth", help="In this order.")
+    ] = "name",
+    watch: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Look twice, so far apart, and say what changed: 10s.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="URL", help="Where dlq serve answers (that of the settings)."),
+    ] = None,
+    config: ConfigFile = None,
+    url: UrlOption = None,
+    api: ApiOption = None,
+    as_json: Json = False,
+) -> None:
+    """List queues: how full, how old, how busy, whose dead letters, who watches them, since when they grow.
+
+    Reads the management API; without it, queues that are named or configured are asked over AMQP for what
+    that tells. What is not known is a question mark. No letter is touched.
+    """
+    from deadletter.cli import queues_command as command
+
+    raise typer.Exit(
+        command.run(
+            command.QueuesWish(
+                names=names or (),
+                dead=dead,
+                sort=sort,
+                watch=watch,
+                at=at,
+                token=os.environ.get("DLQ_API_TOKEN"),
+                file=config,
+                url=url,
+                api=api,
+                as_json=as_json,
+            )
+        )
+    )
