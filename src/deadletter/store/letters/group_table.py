@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState, state_at
 from deadletter.core.grouping.letter_query import LetterQuery
-from deadletter.errors import UsageError
+from deadletter.errors import NotStored, UsageError
 from deadletter.store.letters.letter_rows import clean
 from deadletter.store.letters.letter_tables import Kept, counts, groups, names, notes, tags, tallies
 from deadletter.store.letters.letter_views import GroupDetail, GroupNote, GroupTag, GroupView
@@ -124,7 +124,7 @@ def _view(row: Any, now_ms: int) -> GroupView:
 
 
 async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> GroupView:
-    """The group of this number, or of a key that begins so. UsageError where that is none, or several."""
+    """The group of this number, or of a key that begins so. NotStored where that is none, or several."""
     asked = _VIEWS
     if name.isascii() and name.isdigit() and len(name) < 12:
         asked = asked.where(groups.c.id == int(name))
@@ -132,7 +132,7 @@ async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> Gr
         asked = asked.where(groups.c.key.startswith(name, autoescape=True))
     found = (await connection.execute(asked.limit(2))).all()
     if len(found) != 1:
-        raise UsageError(
+        raise NotStored(
             f"group {name}: expected the number of a group, or the beginning of its key; "
             f"{'none is called so' if not found else 'several begin so'} (dlq groups lists them)"
         )
@@ -185,6 +185,30 @@ async def minutes_of(
     for group, minute, letters in await connection.execute(asked):
         found.setdefault(int(group), {})[int(minute)] = int(letters)
     return found
+
+
+async def hours_of(
+    connection: AsyncConnection, some: list[int], *, since_ms: int
+) -> dict[int, dict[int, int]]:
+    """Letters by the hour since 1970, of several groups."""
+    hour = (counts.c.minute // 60).label("hour")
+    asked = (
+        select(counts.c.group_id, hour, func.sum(counts.c.letters))
+        .where(counts.c.group_id.in_(some), counts.c.minute >= since_ms // 60_000)
+        .group_by(counts.c.group_id, hour)
+    )
+    found: dict[int, dict[int, int]] = {}
+    for group, at, letters in await connection.execute(asked):
+        found.setdefault(int(group), {})[int(at)] = int(letters)
+    return found
+
+
+async def releases_of(connection: AsyncConnection, some: list[int]) -> dict[int, str]:
+    """The release that letters of each group named last."""
+    asked = select(tags.c.group_id, tags.c.value).where(tags.c.group_id.in_(some), tags.c.kind == "release")
+    return {
+        int(group): str(value) for group, value in await connection.execute(asked.order_by(tags.c.last_ms))
+    }
 
 
 # -- what people change ----------------------------------------------------------------------------------

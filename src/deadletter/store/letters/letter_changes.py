@@ -58,7 +58,9 @@ async def change_state(
     """Those of these letters that are in one state come into another; how many they were."""
     changed = 0
     asked = select(letters.c.id, letters.c.group_id, letters.c.queue, letters.c.bytes).where(
-        letters.c.id.in_(bindparam("some", expanding=True)), letters.c.state == before.value
+        letters.c.id.in_(bindparam("some", expanding=True)),
+        letters.c.state == before.value,
+        letters.c.copy_of.is_(None),  # a copy goes where its letter goes
     )
     if connection.dialect.name == "postgresql":
         asked = asked.with_for_update()

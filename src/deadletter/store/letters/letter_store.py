@@ -18,14 +18,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter
-from deadletter.errors import UsageError
+from deadletter.errors import NotStored
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
@@ -85,7 +85,7 @@ class LetterStore:
             return await searching.facets(connection, query)
 
     async def letter(self, name: str) -> LetterDetail:
-        """One letter, by its number here, or by its id or the beginning of it. UsageError: there is none."""
+        """One letter, by its number here, or by its id or the beginning of it. NotStored: there is none."""
         async with self._reading() as connection:
             number = await _number_of(connection, name)
             (row,) = await searching.rows_of(connection, [number])
@@ -108,7 +108,7 @@ class LetterStore:
             return await group_table.listed(connection, query, now_ms=self._now_ms())
 
     async def group(self, name: str) -> GroupDetail:
-        """One group, by its number or the beginning of its key. UsageError: there is none."""
+        """One group, by its number or the beginning of its key. NotStored: there is none."""
         async with self._reading() as connection:
             found = await group_table.group_of(connection, name, now_ms=self._now_ms())
             return await group_table.detail(connection, found, now_ms=self._now_ms())
@@ -117,6 +117,16 @@ class LetterStore:
         """Letters by the minute, of several groups."""
         async with self._reading() as connection:
             return await group_table.minutes_of(connection, list(some), since_ms=since_ms)
+
+    async def hours(self, some: Sequence[int], *, since_ms: int) -> dict[int, dict[int, int]]:
+        """Letters by the hour since 1970, of several groups."""
+        async with self._reading() as connection:
+            return await group_table.hours_of(connection, list(some), since_ms=since_ms)
+
+    async def releases(self, some: Sequence[int]) -> dict[int, str]:
+        """The release that letters of each of these groups named last."""
+        async with self._reading() as connection:
+            return await group_table.releases_of(connection, list(some))
 
     # -- what people do ----------------------------------------------------------------------------------
     async def set_state(
@@ -143,6 +153,7 @@ class LetterStore:
             now_ms = self._now_ms()
             found = await group_table.group_of(connection, name, now_ms=now_ms)
             await group_table.add_note(connection, found, text, author=who, now_ms=now_ms)
+            await self._note(connection, who, "note", {"group": found.id})
             return found
 
     async def merge(self, into: str, other: str, *, who: str) -> GroupView:
@@ -218,24 +229,23 @@ class LetterStore:
 
 
 async def _number_of(connection: AsyncConnection, name: str) -> int:
+    """The letter of this number; else the newest visit of the one whose id is this, or begins so."""
     if name.isascii() and name.isdigit() and len(name) < 16:
         found = await connection.scalar(select(letters.c.id).where(letters.c.id == int(name)))
         if found is not None:
             return int(found)
-    asked = select(letters.c.id).where(letters.c.copy_of.is_(None))
+    called = letters.c.letter_id == id_bytes(name)
     if 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name):
-        low = bytes.fromhex(name.ljust(32, "0"))
-        high = bytes.fromhex(name.ljust(32, "f"))
-        asked = select(letters.c.id).where(
-            letters.c.letter_id.between(low, high), letters.c.copy_of.is_(None)
-        )
-    newest = [int(one) for (one,) in await connection.execute(asked.order_by(letters.c.id.desc()).limit(1))]
-    if not newest:
-        raise UsageError(
+        low, high = bytes.fromhex(name.ljust(32, "0")), bytes.fromhex(name.ljust(32, "f"))
+        called = called | letters.c.letter_id.between(low, high)
+    asked = select(letters.c.letter_id, func.max(letters.c.id)).where(called, letters.c.copy_of.is_(None))
+    found_ids = (await connection.execute(asked.group_by(letters.c.letter_id).limit(2))).all()
+    if len(found_ids) != 1:
+        raise NotStored(
             f"letter {name}: expected its number in the store, or its id or the beginning of it; "
-            "no letter is called so (dlq letters lists them)"
+            f"{'no letter is called so' if not found_ids else 'several begin so'} (dlq letters lists them)"
         )
-    return newest[0]
+    return int(found_ids[0][1])
 
 
 @asynccontextmanager
