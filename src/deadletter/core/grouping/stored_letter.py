@@ -21,7 +21,7 @@ from deadletter.core.grouping.fingerprint import Fingerprint, Symptom
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.letter import header_values, names, wrapping
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.letter.message import View
 from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.same_letter import likeness
 from deadletter.errors import MessageError
@@ -68,8 +68,7 @@ class StoredLetter:
 def stored_letter(letter: Letter, *, now_ms: int, grouping: Grouping = GROUPED_BY_DEFAULT) -> StoredLetter:
     """Reads a letter for the store, whatever it holds. A wrapped one is read as the one inside."""
     try:
-        inside = wrapping.unwrap(letter.message)
-        read = letter if inside is None else _inner(letter, inside)
+        read = unwrapped(letter)
         outer: Mapping[str, object] = letter.headers
         properties, headers, body = read.view, read.headers, read.body
         alike, letter_id = likeness(letter), letter.id
@@ -121,14 +120,17 @@ def stored_letter(letter: Letter, *, now_ms: int, grouping: Grouping = GROUPED_B
 def searched_text(letter: Letter) -> str:
     """What free text is looked for in."""
     try:
-        inside = wrapping.unwrap(letter.message)
-        read = letter if inside is None else _inner(letter, inside)
+        read = unwrapped(letter)
         return _text(read.view, read.headers, read.body, read_failure(read.headers, read.body))
     except MessageError:
         return _text(View(), {}, letter.body, None)
 
 
-def _inner(letter: Letter, inside: RawMessage) -> Letter:
+def unwrapped(letter: Letter) -> Letter:
+    """The letter itself, or the one inside it. MessageError: its properties cannot be read."""
+    inside = wrapping.unwrap(letter.message)
+    if inside is None:
+        return letter
     came_by = wrapping.came_by(letter.message) or letter.came_by
     return Letter(source=letter.source, message=inside, came_by=came_by, redelivered=letter.redelivered)
 
