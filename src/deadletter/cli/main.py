@@ -33,7 +33,7 @@ from deadletter.errors import DeadletterError
 app: Final = typer.Typer(
     name="dlq",
     help="Makes failed RabbitMQ messages come back, without losing or multiplying one.",
-    epilog="Exit codes: 0 done, 1 something was left or refused, 2 usage, 3 cannot reach the broker or the store.",
+    epilog="Exit codes: 0 done, 1 something was left or refused, 2 usage, 3 cannot reach broker or store.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help: half the time, and it pipes
     pretty_exceptions_enable=False,

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterOrder, LetterQuery, LetterState
 from deadletter.operations.records.letter_told import LetterTold
@@ -29,7 +30,6 @@ from deadletter.operations.records.records import (
     SplitDone,
     StoreTold,
 )
-from deadletter.store.letters.group_table import GroupOrder, GroupQuery
 from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
 
 PREFIX: Final = "/api/v1"

@@ -32,7 +32,7 @@ def groups(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """Open groups by their number."""
 
     async def ask(records: Records) -> list[Offer]:
-        from deadletter.store.letters.group_table import GroupQuery
+        from deadletter.core.grouping.group_query import GroupQuery
 
         page = await records.groups(GroupQuery(states=(), limit=200))
         return [(str(group.id), group.title) for group in page.groups]

@@ -12,11 +12,11 @@ from deadletter.cli.terminal.exits import Exit
 from deadletter.cli.terminal.output import data, result
 from deadletter.cli.terminal.widths import terminal_width, writes
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import UsageError
 from deadletter.operations.records.records import GroupChange, Records, json_of
-from deadletter.store.letters.group_table import GroupOrder, GroupQuery
 from deadletter.store.letters.letter_views import GroupView
 
 

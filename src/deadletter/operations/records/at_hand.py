@@ -20,8 +20,7 @@ from deadletter.config.settings import Settings
 from deadletter.errors import DeadletterError, StoreUnreachable, UsageError
 from deadletter.operations.records.records import Records
 from deadletter.operations.records.service_records import ServiceRecords, service_records
-from deadletter.operations.records.store_records import address_text, opened_records
-from deadletter.store.store_address import SqliteAddress, parse
+from deadletter.store.store_address import SqliteAddress, address_text, parse
 
 _LOOK_CONNECT_S: Final = 0.5
 _LOOK_S: Final = 2.0
@@ -60,6 +59,8 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
             f"no letters are stored yet: {address} is not there; dlq serve makes it, or name another one "
             "with --store"
         )
+    from deadletter.operations.records.store_records import opened_records  # slow to load
+
     async with opened_records(url, prepare=place.prepare) as records:
         yield records
 

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 from pydantic import TypeAdapter
 
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.operations.records.letter_told import LetterTold
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView, LetterRow
 
 HOURS: Final = 24

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.errors import DeadletterError, NotStored, StoreUnreachable, Unreachable, UsageError
 from deadletter.operations.records.letter_told import LetterTold
@@ -29,7 +30,6 @@ from deadletter.operations.service_address import (
     token_headers,
     trusts_environment,
 )
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
 
 _ANSWER_S: Final = 60.0

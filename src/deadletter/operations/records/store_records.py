@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields, replace
 from typing import Final
 
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
 from deadletter.errors import UsageError
 from deadletter.operations.records.letter_told import LetterTold, read_body, tell
@@ -24,10 +25,9 @@ from deadletter.operations.records.records import (
     StoreTold,
 )
 from deadletter.operations.records.where_programs import Programs
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
-from deadletter.store.store_address import SqliteAddress, StoreAddress
+from deadletter.store.store_address import address_text
 
 _HOUR_MS: Final = 3_600_000
 
@@ -155,13 +155,6 @@ class LateRecords:
 
     async def close(self) -> None:
         await self._open.aclose()
-
-
-def address_text(address: StoreAddress) -> str:
-    """The same for everybody on this machine who means this store. No password is in it."""
-    if isinstance(address, SqliteAddress):
-        return str(SqliteAddress(path=address.path.resolve()))
-    return str(address)
 
 
 def _bounded(limit: int) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState, state_at
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.errors import NotStored, UsageError
@@ -23,28 +22,6 @@ MINUTES: Final = 24 * 60
 """So far back letters are told by the minute."""
 _SAMPLES: Final = 5
 _NOTE_CHARS: Final = 4_000
-
-
-class GroupOrder(StrEnum):
-    """The groups with which to begin."""
-
-    LAST = "last"
-    FIRST = "first"
-    LETTERS = "letters"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupQuery:
-    """Which groups. `states` empty: all of them."""
-
-    states: tuple[GroupState, ...] = (GroupState.OPEN,)
-    origin: str | None = None
-    category: Category | None = None
-    text: str | None = None
-    order: GroupOrder = GroupOrder.LAST
-    limit: int = 50
-    offset: int = 0
-    """There are thousands of groups, not millions: pages are counted."""
 
 
 _origin = names.alias("origin_name")

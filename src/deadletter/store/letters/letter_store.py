@@ -22,6 +22,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter
@@ -29,7 +30,6 @@ from deadletter.errors import NotStored
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingest, Ingested
 from deadletter.store.letters.letter_changes import Retention
 from deadletter.store.letters.letter_rows import id_bytes
