@@ -110,7 +110,7 @@ def collection(now_ms: int) -> list[StoredLetter]:
             content_type="application/json",
             headers={
                 "x-death": [
-                    {"queue": "stock", "reason": "expired", "count": 1, "exchange": "", "routing-keys": ["stock"],
+                    {"queue": "stock", "reason": "expired", "count": 1, "exchange": "", "routing-keys": ["s"],
                      "time": datetime(2025, 6, 1, 12, tzinfo=UTC)},
                 ],
                 names.ID: f"{number:032x}",
