@@ -237,7 +237,8 @@ async def test_a_request_that_is_none_is_a_problem(both: Both) -> None:
     client = both.desk.client
     for path in (
         "letters?limit=0", "letters?limit=1001", "letters?after=-1", "letters?state=gone",
-        "letters?unknown=1", "letters?header=novalue", "letters?group=abc", "groups?order=x", f"letters?where={'1' * 5_000}",
+        "letters?unknown=1", "letters?header=novalue", "letters?group=abc", "groups?order=x",
+        f"letters?where={'1' * 5_000}",
         f"letters/{'x' * 300}", f"letters?after={2**63}",
     ):  # fmt: skip
         answer = await client.get(f"/api/v1/{path}")

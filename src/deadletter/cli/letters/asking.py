@@ -83,8 +83,10 @@ def at_text(at_ms: int | None) -> str:
 
 
 def age_text(at_ms: int, now: int) -> str:
-    """How long ago, in a few characters."""
-    return rough_duration_text(max(now - at_ms, 0)) if now - at_ms >= 1_000 else "now"
+    """How long ago, in a few characters: seconds and minutes whole."""
+    ago = now - at_ms
+    unit = 60_000 if ago >= 60_000 else 1_000
+    return "now" if ago < 1_000 else rough_duration_text(ago if ago >= 3_600_000 else ago - ago % unit)
 
 
 def past_ms(option: str, said: str, now: int) -> int:
