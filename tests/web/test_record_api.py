@@ -391,6 +391,9 @@ def test_a_program_sees_body_headers_and_properties() -> None:
         source="q", message=RawMessage(b"\xff\xff", b"[]"), came_by=ExchangeKey(b"", b"q"), redelivered=False
     )
     assert json.loads(document(broken)) == {"body": [], "headers": {}, "properties": {}}
+    exact = letter(b'{"n": 1.10, "n": 1e999}')
+    shown = document(Letter(source="q", message=exact, came_by=ExchangeKey(b"", b"q"), redelivered=False))
+    assert shown.startswith(b'{"body":{"n": 1.10, "n": 1e999},'), "a body that is JSON stays as it stands"
     deep = b"[" * 100_000
     assert seen(deep) == {
         "body": deep.decode(), "headers": {}, "properties": {"delivery_mode": 2},
