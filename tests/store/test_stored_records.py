@@ -59,6 +59,7 @@ async def test_a_copy_goes_where_its_letter_goes_and_not_alone(ground: Ground) -
     async with opened_records(ground.url) as records:
         (row,) = (await records.letters(LetterQuery())).letters
         assert row.copies == 1
+        assert (await records.letter(str(row.id))).earlier == (), "a copy is no earlier visit"
         assert (await records.discard([row.id + 1], who="anna", why="")).letters == 0
         assert (await records.discard([row.id, row.id + 1], who="anna", why="")).letters == 1
         assert (await records.facets(LetterQuery())).total == 0

@@ -215,12 +215,19 @@ def test_discard_says_first_and_can_be_undone(dlq: Terminal) -> None:
     assert dlq.data("letters", "--group", "1")["letters"] == []
     last = dlq.data("show", "1")["timeline"][-1]
     assert (last["what"], last["who"], last["why"]) == ("discarded", "anna", "called them")
-    assert dlq("discard", "1", "--yes").stdout == "no letters like that; nothing to discard\n"
+    again = dlq("discard", "1", "--yes")
+    assert again.stdout.startswith(
+        "no letters like that; nothing to discard\nnamed, but not here or not open: 1 letter"
+    )
+    assert again.returncode == 1
     assert dlq("discard", "--undo", "1", "2").stdout.startswith("would take back 2 letters")
     done = dlq.data("discard", "--undo", "--group", "1", "--yes", "--limit", "4")
     assert (done["selected"], done["changed"], done["done"]) == (4, 4, True)
     assert dlq("discard", "--undo", "--group", "1", "--yes").stdout == "took back 1 letter\n"
     assert len(dlq.data("letters", "--group", "1")["letters"]) == 5
+    some = dlq("discard", "6", *map(str, range(1_000, 1_300)), "6", "--yes")
+    assert (some.returncode, some.stdout.split("\n")[0]) == (1, "discarded 1 letter")
+    assert "named, but not here or not open: 300 letters" in some.stdout
     where = dlq.data("discard", "--where", ".body.order? > 3", "--yes")
     assert (where["changed"], where["groups"]) == (2, [1])
 
@@ -243,6 +250,7 @@ def test_discard_says_first_and_can_be_undone(dlq: Terminal) -> None:
         (["letters", "--since", "monday"], 2, "--since: expected a span"),
         (["letters", "--until", "1h", "--older-than", "1h"], 2, "got both"),
         (["letters", "--facets", "--where", "true"], 2, "look inside"),
+        (["letters", "--facets", "--text", "x"], 2, "look inside"),
         (["note", "1", " "], 2, "empty"),
         (["category", "1", "silly"], 2, "expected one of transient"),
         (["groups", "--at", "http://127.0.0.1:1"], 3, "nobody answers at"),

@@ -6,8 +6,9 @@ transaction. What comes in meanwhile is not among them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
 from deadletter.cli.letters.groups_text import letters_table
@@ -18,12 +19,13 @@ from deadletter.cli.terminal.output import data, result
 from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.units import count
 from deadletter.cli.terminal.widths import terminal_width
-from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterState
-from deadletter.errors import UsageError
-from deadletter.operations.records.records import CHANGED_AT_ONCE, WHY_CHARS, Records, json_of
+from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery, LetterState
+from deadletter.errors import DeadletterError, UsageError
+from deadletter.operations.records.records import CHANGED_AT_ONCE, WHY_CHARS, LettersFound, Records, json_of
 from deadletter.store.letters.letter_views import LetterRow
 
-_SAMPLE = 5
+_SAMPLE: Final = 5
+_ASKED: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,8 @@ class _Selection:
     groups: set[int] = field(default_factory=set)
     bytes: int = 0
     unanswered: int = 0
+    missing: int = 0
+    """Named, and not there, or not in the state for it."""
 
 
 def run(wish: RecordsWish, discard: DiscardWish) -> Exit:
@@ -62,13 +66,14 @@ def run(wish: RecordsWish, discard: DiscardWish) -> Exit:
         with event_loop.stopping(stop):
             found = await _select(records, discard, stop, quiet=wish.as_json)
             if stop.asked:
-                raise UsageError("stopped while letters were looked for; nothing was changed")
+                raise DeadletterError("stopped while letters were looked for; nothing was changed")
             changed = await _change(records, wish, discard, found.numbers, stop) if discard.yes else 0
         if wish.as_json:
             data(_as_json(discard, found, changed))
         else:
             result(_as_text(discard, found, changed))
-        return Exit.LEFT if discard.yes and changed < len(found.numbers) else Exit.DONE
+        whole = changed == len(found.numbers) and not found.missing
+        return Exit.LEFT if discard.yes and not whole else Exit.DONE
 
     return with_records(wish, work)
 
@@ -88,7 +93,7 @@ async def _select(records: Records, discard: DiscardWish, stop: _Stop, *, quiet:
         await discard.filters.query(records, state=state), limit=min(most or MAX_LIMIT, MAX_LIMIT)
     )
     with GrowingCount("looking for letters", quiet=quiet) as shown:
-        async for page in pages(records, query):
+        async for page in _pages(records, query):
             rows = page.letters if most is None else page.letters[: most - len(found.numbers)]
             found.numbers += [row.id for row in rows]
             found.sample += rows[: _SAMPLE - len(found.sample)] if len(found.sample) < _SAMPLE else ()
@@ -98,7 +103,17 @@ async def _select(records: Records, discard: DiscardWish, stop: _Stop, *, quiet:
             shown.count(len(found.numbers))
             if stop.asked or len(found.numbers) == most:
                 break
+    if most is None and query.ids:
+        found.missing = len(query.ids) - len(found.numbers)
     return found
+
+
+async def _pages(records: Records, query: LetterQuery) -> AsyncIterator[LettersFound]:
+    """Many numbers do not fit into one question."""
+    portions = [query.ids[start : start + _ASKED] for start in range(0, len(query.ids), _ASKED)]
+    for ids in portions or [()]:
+        async for page in pages(records, replace(query, ids=ids)):
+            yield page
 
 
 async def _change(
@@ -142,6 +157,9 @@ def _as_text(discard: DiscardWish, found: _Selection, changed: int) -> str:
             letters_table(found.sample, now_ms=now_ms(), width=terminal_width(), indent=3),
             "nothing was changed; the same with --yes does it",
         ]
+    if found.missing:
+        state = "discarded" if discard.undo else "open"
+        said.append(f"named, but not here or not {state}: {count(found.missing)}")
     if found.unanswered:
         said.append(f"of {count(found.unanswered)} the jq program could say nothing; they are left alone")
     return "\n".join(said)
@@ -155,6 +173,7 @@ def _as_json(discard: DiscardWish, found: _Selection, changed: int) -> dict[str,
         "changed": changed,
         "groups": sorted(found.groups),
         "bytes": found.bytes,
+        "missing": found.missing,
         "unanswered": found.unanswered,
         "sample": json_of(found.sample),
     }

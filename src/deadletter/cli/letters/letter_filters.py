@@ -53,7 +53,7 @@ class LetterFilters:
         if self.state is not None:
             state = None if self.state == "any" else word(LetterState, "--state", self.state, also="any")
         return LetterQuery(
-            ids=tuple([await letter_number(records, name) for name in self.ids]),
+            ids=tuple(dict.fromkeys([await letter_number(records, name) for name in self.ids])),
             queue=self.queue,
             origin=self.origin,
             group=None if self.group is None else await group_number(records, self.group),

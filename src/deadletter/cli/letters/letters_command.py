@@ -14,7 +14,6 @@ from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.units import count
 from deadletter.cli.terminal.widths import terminal_width
 from deadletter.core.grouping.letter_query import LetterQuery
-from deadletter.errors import UsageError
 from deadletter.operations.records.records import LettersFound, Records, json_of
 from deadletter.store.letters.letter_views import Facets, LetterRow
 
@@ -76,10 +75,7 @@ def found_text(found: LettersFound, *, limit: int, now_ms: int, width: int | Non
 
 def count_letters(wish: RecordsWish, filters: LetterFilters) -> Exit:
     async def work(records: Records) -> Exit:
-        query = await filters.query(records)
-        if query.where is not None or query.headers:
-            raise UsageError("--facets: expected filters that need no look inside, got --where or --header")
-        facets = await records.facets(query)
+        facets = await records.facets(await filters.query(records))
         if wish.as_json:
             data(json_of(facets))
         else:

@@ -86,6 +86,11 @@ class StoreRecords:
         )
 
     async def facets(self, query: LetterQuery) -> Facets:
+        if query.looks_inside:
+            raise UsageError(
+                "facets: expected filters that need no look inside letters, got header, text or where; "
+                "their letters can be listed"
+            )
         return await self._store.facets(query)
 
     async def letter(self, name: str) -> LetterTold:

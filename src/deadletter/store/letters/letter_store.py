@@ -97,7 +97,9 @@ class LetterStore:
                 LetterStep(at_ms=one.at_ms, step=one.step, who=one.who, why=one.why) for one in taken
             )
             others = select(letters.c.id).where(
-                letters.c.letter_id == id_bytes(row.letter_id), letters.c.id != number
+                letters.c.letter_id == id_bytes(row.letter_id),
+                letters.c.id != number,
+                letters.c.copy_of.is_(None),
             )
             before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
             earlier = await searching.rows_of(connection, before)
