@@ -14,7 +14,7 @@ from typing import Any
 
 from deadletter import config
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
+from deadletter.cli.terminal.output import Exit
 from deadletter.core.letter.header_values import moment
 from deadletter.core.text.durations import duration_ms, rough_duration_text
 from deadletter.errors import UsageError

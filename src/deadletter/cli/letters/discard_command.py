@@ -14,8 +14,7 @@ from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
 from deadletter.cli.letters.groups_text import letters_table
 from deadletter.cli.letters.letter_filters import LetterFilters, pages
 from deadletter.cli.terminal import event_loop
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.units import count
 from deadletter.cli.terminal.widths import terminal_width

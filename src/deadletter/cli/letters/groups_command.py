@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from deadletter.cli.letters.asking import RecordsWish, at_text, future_ms, now_ms, with_records
 from deadletter.cli.letters.groups_text import detail_text, page_text, why_text
 from deadletter.cli.letters.letter_filters import word
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.widths import terminal_width, writes
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery

@@ -8,8 +8,7 @@ from dataclasses import replace
 from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
 from deadletter.cli.letters.groups_text import letters_table
 from deadletter.cli.letters.letter_filters import PATIENCE_S, LetterFilters, order_of
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import columns, data, result
+from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.units import count
 from deadletter.cli.terminal.widths import terminal_width

@@ -6,8 +6,7 @@ import sys
 
 from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
 from deadletter.cli.letters.show_text import letter_text
-from deadletter.cli.terminal.exits import Exit
-from deadletter.cli.terminal.output import data, result
+from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.widths import writes
 from deadletter.operations.records.records import Records, json_of
 
