@@ -6,7 +6,6 @@ offers nothing and says nothing: a shell has no place for an error there.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stderr
 from io import StringIO
@@ -92,6 +91,8 @@ def _offered(
 
 
 def _asked(ctx: typer.Context, ask: Callable[[Records], Awaitable[list[Offer]]]) -> list[Offer]:
+    import asyncio  # slow to load, as what follows
+
     from deadletter.cli.letters.asking import RecordsWish
     from deadletter.operations.records.at_hand import records_at_hand
 
