@@ -28,6 +28,7 @@ from deadletter.cli.letters import completing
 from deadletter.desk.access import Access
 from deadletter.desk.http_app import create_app
 from deadletter.desk.server import serve
+from deadletter.operations.records import at_hand
 from deadletter.operations.records.store_records import LateRecords, StoreRecords
 from deadletter.service.telling.service_health import ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
@@ -90,6 +91,14 @@ class Terminal:
         told = self(*arguments, "--json")
         assert told.returncode == 0, told.stderr
         return json.loads(told.stdout)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a second is short."""
+    monkeypatch.setattr(completing, "TIME_S", 60.0)
+    monkeypatch.setattr(at_hand, "LOOK_S", 60.0)
+    monkeypatch.setattr(at_hand, "LOOK_CONNECT_S", 60.0)
 
 
 @pytest.fixture(params=["store", "service"])

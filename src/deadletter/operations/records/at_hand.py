@@ -22,8 +22,9 @@ from deadletter.operations.records.records import Records
 from deadletter.operations.records.service_records import ServiceRecords, service_records
 from deadletter.store.store_address import SqliteAddress, address_text, parse
 
-_LOOK_CONNECT_S: Final = 0.5
-_LOOK_S: Final = 2.0
+LOOK_CONNECT_S: Final = 0.5
+LOOK_S: Final = 2.0
+"""So long a service may take to say which store it has; then the store is asked itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ def _home(listen: str) -> str:
 async def _has(at: str, token: str | None, url: str) -> bool:
     """Whether the service there has this very store."""
     try:
-        async with service_records(at, token, connect_s=_LOOK_CONNECT_S, answer_s=_LOOK_S) as records:
+        async with service_records(at, token, connect_s=LOOK_CONNECT_S, answer_s=LOOK_S) as records:
             return await same_store(records, url)
     except DeadletterError:
         return False  # nobody there, or somebody else, or closed to us: the store is
