@@ -67,7 +67,7 @@ def one_group(wish: RecordsWish, name: str, *, why: bool) -> Exit:
         elif why:
             result(why_text(detail, ascii_only=not writes("●")))
         else:
-            result(detail_text(detail, now_ms=now_ms()))
+            result(detail_text(detail, now_ms=now_ms(), width=terminal_width()))
         return Exit.DONE
 
     return with_records(wish, work)

@@ -86,7 +86,7 @@ def _again(group: GroupView, now_ms: int) -> str:
 
 
 # -- one group -------------------------------------------------------------------------------------------
-def detail_text(detail: GroupDetail, *, now_ms: int) -> str:
+def detail_text(detail: GroupDetail, *, now_ms: int, width: int | None = None) -> str:
     group = detail.group
     said = [
         f"group {group.id}: {group.title}",
@@ -116,7 +116,7 @@ def detail_text(detail: GroupDetail, *, now_ms: int) -> str:
                 *(f"      {line(one)}" for one in note.text.splitlines()),
             ]
     if detail.samples:
-        parts += ["letters", letters_table(detail.samples, now_ms=now_ms, width=None, indent=3)]
+        parts += ["letters", letters_table(detail.samples, now_ms=now_ms, width=width, indent=3)]
     parts.append(f"why they are together: dlq groups --why {group.id}")
     return "\n".join(parts)
 

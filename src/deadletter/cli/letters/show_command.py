@@ -7,7 +7,7 @@ import sys
 from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
 from deadletter.cli.letters.show_text import letter_text
 from deadletter.cli.terminal.output import Exit, data, result
-from deadletter.cli.terminal.widths import writes
+from deadletter.cli.terminal.widths import terminal_width, writes
 from deadletter.operations.records.records import Records, json_of
 
 
@@ -17,7 +17,15 @@ def show(wish: RecordsWish, name: str, *, body_bytes: int) -> Exit:
         if wish.as_json:
             data(json_of(told))
         else:
-            result(letter_text(told, now_ms=now_ms(), body_bytes=body_bytes, ascii_only=not writes("►")))
+            result(
+                letter_text(
+                    told,
+                    now_ms=now_ms(),
+                    body_bytes=body_bytes,
+                    ascii_only=not writes("►"),
+                    width=terminal_width(),
+                )
+            )
         return Exit.DONE
 
     return with_records(wish, work)

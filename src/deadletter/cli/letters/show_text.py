@@ -19,24 +19,28 @@ from deadletter.core.text.safe_text import line, lines
 from deadletter.operations.records.letter_told import BodyKind, BodyTold, ErrorTold, Happening, LetterTold
 
 _FRAMES: Final = 30
+_OURS: Final = "deadletter-"
 _VALUE_CHARS: Final = 300
 _HEX_BYTES: Final = 4_096
 _HEX_ROW: Final = 16
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},:]|[^\s\[\]{},:"]+')
 
 
-def letter_text(told: LetterTold, *, now_ms: int, body_bytes: int, ascii_only: bool = False) -> str:
+def letter_text(
+    told: LetterTold, *, now_ms: int, body_bytes: int, ascii_only: bool = False, width: int | None = None
+) -> str:
     parts = [
         lines(_head(told, now_ms)),
         "what happened (UTC)\n" + columns([_happening(one) for one in told.timeline], indent=3),
     ]
     if told.error is not None:
         parts.append("error\n" + lines(_error(told.error, ">" if ascii_only else "►")))
-    for title, table in (("headers", told.headers), ("properties", told.properties)):
+    theirs_first = dict(sorted(told.headers.items(), key=lambda item: item[0].startswith(_OURS)))
+    for title, table in (("headers", theirs_first), ("properties", told.properties)):
         parts.append(f"{title}\n" + _table(table))
     parts.append(line(f"body, {count(told.body.bytes, 'byte')}") + "\n" + body_text(told.body, body_bytes))
     if told.earlier:
-        parts.append("was here before\n" + letters_table(told.earlier, now_ms=now_ms, width=None, indent=3))
+        parts.append("was here before\n" + letters_table(told.earlier, now_ms=now_ms, width=width, indent=3))
     return "\n\n".join(parts)
 
 

@@ -206,6 +206,13 @@ def test_a_frame_of_the_application_is_marked() -> None:
     assert "     > orders/pay:charge" in plain
 
 
+def test_headers_of_the_application_come_first() -> None:
+    shown = letter_text(
+        told(parked(b"{}", now_ms=NOW, number=1, headers={"tenant": "acme"}).letter), now_ms=NOW, body_bytes=0
+    )
+    assert "\nheaders\n   tenant  " in shown
+
+
 def test_json_keeps_every_token() -> None:
     body = b'{"n":12345678901234567890.10,"n":2,"empty":{},"none":[ ],"s":"a\\"b{,}:","l":[1,{"x":null}]}'
     assert body_text(body_told(body), 4_000).split("\n") == [
