@@ -106,7 +106,7 @@ async def _listening(connection: AsyncConnection, woken: asyncio.Event) -> bool:
 async def sqlite_changes(engine: AsyncEngine, address: SqliteAddress) -> AsyncGenerator[list[Row], None]:
     """The rows as they are, then again whenever they are others; for ever, or until the file is lost."""
     async with engine.connect() as connection:
-        file = _identity(address)
+        file = identity(address)
         version: object = None
         seen: list[Row] | None = None
         while True:
@@ -120,11 +120,12 @@ async def sqlite_changes(engine: AsyncEngine, address: SqliteAddress) -> AsyncGe
                 seen = found
                 yield found
             await asyncio.sleep(POLL_S)
-            if _identity(address) != file:
+            if identity(address) != file:
                 raise StoreUnreachable(f"the store {address} is no longer the file it was: moved or replaced")
 
 
-def _identity(address: SqliteAddress) -> tuple[int, int]:
+def identity(address: SqliteAddress) -> tuple[int, int]:
+    """Which file is at this path."""
     path: Path = address.path
     try:
         told = os.stat(path)  # noqa: PTH116 -- some microseconds, of a local file

@@ -19,7 +19,9 @@ from deadletter.core.letter.header_values import shown
 from deadletter.errors import StoreError, StoreRefused, StoreUnreachable, TableMissing, UsageError
 from deadletter.store.store_address import StoreAddress
 
-FOREIGN: Final = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error, OSError)
+_CUT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What the driver says of a connection that went away under it."""
+FOREIGN: Final = (SQLAlchemyError, asyncpg.PostgresError, *_CUT, sqlite3.Error, OSError)
 """TimeoutError is an OSError."""
 _PASSING: Final = ("08", "53", "57", "40", "55")
 """SQLSTATE classes that another try may cure: connection, resources, shutdown, serialization, locks."""
@@ -63,7 +65,7 @@ def _translated(address: StoreAddress, error: BaseException) -> StoreError | Usa
             return UsageError(f"the store's URL {address}: {said}")
         case TimeoutError():
             return StoreUnreachable(f"the store {address} did not answer in time")
-        case OSError() | asyncpg.InterfaceError():
+        case OSError() | asyncpg.InterfaceError() | asyncpg.InternalClientError():
             return StoreUnreachable(f"the store {address} does not answer: {said}")
         case _:
             return StoreRefused(f"the store {address} refuses: {said}")

@@ -1,8 +1,9 @@
-"""Properties and bodies, smaller and exact.
+"""Letters, smaller and exact.
 
 Every letter's headers name the same things: deaths, ids, errors. A dictionary of those names lets even a few
-hundred bytes shrink. The first byte says what was done, so what is stored today can be read by every later
-version, whatever dictionary that one uses.
+hundred bytes shrink. Letters of one group are nearly the same letter, so with one of them as `known` the
+others shrink to what is their own. The first byte says what was done, so what is stored today can be read by
+every later version, whatever dictionary that one uses.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
+KNOWN_MAX_BYTES: Final = 7_000
+"""More of a known letter would not be reached from a small one: the small window has 8 KiB."""
 _PLAIN: Final = b"\0"
-_ZLIB: Final = b"\1"
-_KNOWN_1: Final = b"\2"
-_WORTH_BYTES: Final = 64
+_DEFLATED: Final = b"\1"
+_WORTH_BYTES: Final = 32
 _LEVEL: Final = 6
+_SMALL_BYTES: Final = 16 * 1024
+_SMALL_WINDOW: Final = -13
+"""For small letters: a large window costs more to set up than to use."""
+_WINDOW: Final = -15
 _DICTIONARY_1: Final = (
     b'Traceback (most recent call last):\n  File "/app/.py", line , in \n    raise \nValueError: '
     b"application/json\x00utf-8content_encoding"
@@ -37,28 +43,28 @@ _DICTIONARY_1: Final = (
 )
 
 
-def packed(data: bytes, *, headers: bool = False) -> bytes:
-    """Smaller where that is worth it. `headers`: these are properties, not a body."""
+def packed(data: bytes, known: bytes = b"") -> bytes:
+    """Smaller where that is worth it. `known`: what it is likely to resemble, needed to unpack it again."""
     if len(data) < _WORTH_BYTES:
         return _PLAIN + data
-    if headers:
-        press = zlib.compressobj(_LEVEL, zlib.DEFLATED, -15, zdict=_DICTIONARY_1)
-        small = _KNOWN_1 + press.compress(data) + press.flush()
-    else:
-        small = _ZLIB + zlib.compress(data, _LEVEL)
+    window = _SMALL_WINDOW if len(data) <= _SMALL_BYTES else _WINDOW
+    press = zlib.compressobj(_LEVEL, zlib.DEFLATED, window, zdict=_DICTIONARY_1 + known)
+    small = b"".join((_DEFLATED, press.compress(data), press.flush()))
     return small if len(small) <= len(data) else _PLAIN + data
 
 
-def unpacked(stored: bytes) -> bytes:
+def unpacked(stored: bytes, known: bytes = b"") -> bytes:
     """What was packed, byte for byte. ValueError for what was not."""
-    kind, data = stored[:1], stored[1:]
+    kind = stored[:1]
     if kind == _PLAIN:
-        return data
+        return stored[1:]
+    if kind != _DEFLATED:
+        raise ValueError(f"stored bytes begin with {kind!r}: written by a newer version?")
     try:
-        if kind == _ZLIB:
-            return zlib.decompress(data)
-        if kind == _KNOWN_1:
-            return zlib.decompressobj(-15, zdict=_DICTIONARY_1).decompress(data)
+        inflate = zlib.decompressobj(_WINDOW, zdict=_DICTIONARY_1 + known)
+        data = inflate.decompress(stored[1:])
     except zlib.error as error:
         raise ValueError(f"stored bytes are damaged: {error}") from error
-    raise ValueError(f"stored bytes begin with {kind!r}: written by a newer version?")
+    if not inflate.eof:
+        raise ValueError("stored bytes are damaged: their end is missing")
+    return data

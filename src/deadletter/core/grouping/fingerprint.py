@@ -14,9 +14,11 @@ What counted and what did not is kept in `parts`, so that a person can be told w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -32,6 +34,9 @@ _RECURSION: Final = 5
 _CALLERS: Final = 1
 _SHOWN_CHARS: Final = 200
 _MAX_CHAIN: Final = 8
+_KNOWN_STACKS: Final = 4_096
+_KNOWN_CHARS: Final = 4_000
+_TYPE_ONLY: Final = re.compile(r"[A-Za-z_][\w.]{0,200}: ")
 
 
 class Kind(StrEnum):
@@ -128,7 +133,7 @@ def _chain(failure: Failure | None) -> tuple[Raised, ...]:
     """The errors, the root cause first. Type and message of the last are what the framework says of it."""
     if failure is None or not (failure.error_type or failure.message or failure.stack):
         return ()
-    read = read_stack(failure.stack or "")
+    read = _read(failure.stack or "", failure.message or "")
     if len(read) > _MAX_CHAIN:
         read = (read[0], *read[1 - _MAX_CHAIN :])
     if any(raised.of_group for raised in read):
@@ -136,6 +141,21 @@ def _chain(failure: Failure | None) -> tuple[Raised, ...]:
     *before, last = read or (Raised("", "", ()),)
     told = Raised(last.error_type or failure.error_type or "", failure.message or last.message, last.frames)
     return (*dict.fromkeys(before), told)
+
+
+def _read(stack: str, message: str) -> tuple[Raised, ...]:
+    """The errors of a stack. What the last one says is told beside it; so stacks of which the last line is
+    nothing but a type and that message are read once, however often they come with another message."""
+    if len(stack) <= _KNOWN_CHARS and message.isprintable():
+        whole = stack.rstrip("\n")
+        head = whole[: -len(message)] if message and whole.endswith(message) else ""
+        before, line, last = head.rpartition("\n")
+        if before and line and _TYPE_ONLY.fullmatch(last):
+            return _read_known(f"{head}x")
+    return read_stack(stack)
+
+
+_read_known: Final = lru_cache(maxsize=_KNOWN_STACKS)(read_stack)
 
 
 def _together(read: tuple[Raised, ...], failure: Failure) -> tuple[Raised, ...]:
@@ -153,18 +173,14 @@ def _together(read: tuple[Raised, ...], failure: Failure) -> tuple[Raised, ...]:
 def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
     """What of one error counts, and where in the application it happened."""
     parts = [Part(Kind.TYPE, _short(raised.error_type))] if raised.error_type else []
-    frame = _innermost_own(raised.frames, own)
+    place, passed = _frames(raised.frames, own)
+    frame = None if place is None else raised.frames[place]
     masked = mask(raised.message)
     source = frame.line if frame is not None else ""
     thrown_here = frame is not None and frame is raised.frames[-1]
     # Where the application raised it, the line, or else a type of its own, says more than the words.
     by_source = thrown_here and (_is_whole_raise(source) if source else own.names(raised.error_type))
-    if frame is not None:
-        counted = _counted(raised.frames, frame, own)
-        shown = [*(one for one in counted if one not in raised.frames[-8:]), *raised.frames[-8:]]
-        parts += [Part(Kind.FRAME, str(passed), counted=passed in counted) for passed in shown]
-    else:
-        parts += [Part(Kind.FRAME, str(passed)) for passed in raised.frames[-_FOREIGN_FRAMES:]]
+    parts += passed
     if source:
         parts.append(Part(Kind.SOURCE, source))
     if masked.text:
@@ -173,25 +189,36 @@ def _of_error(raised: Raised, own: OwnCode) -> tuple[list[Part], str]:
     return parts, str(frame) if frame is not None else ""
 
 
-def _innermost_own(frames: Sequence[Frame], own: OwnCode) -> Frame | None:
-    """The last frame of the application's; of a recursion the last function that came to it anew."""
-    ours = [frame for frame in frames if own.has(frame)]
+@lru_cache(maxsize=_KNOWN_STACKS)
+def _frames(frames: tuple[Frame, ...], own: OwnCode) -> tuple[int | None, tuple[Part, ...]]:
+    """Where the application's own innermost frame is, and what is told of all of them."""
+    place = _innermost_own(frames, own)
+    if place is None:
+        return None, tuple(Part(Kind.FRAME, str(passed)) for passed in frames[-_FOREIGN_FRAMES:])
+    counted = _counted(frames, frames[place], own)
+    shown = [*(one for one in counted if one not in frames[-8:]), *frames[-8:]]
+    return place, tuple(Part(Kind.FRAME, str(passed), counted=passed in counted) for passed in shown)
+
+
+def _innermost_own(frames: tuple[Frame, ...], own: OwnCode) -> int | None:
+    """Where the last frame of the application's is; of a recursion the last function that came to it anew."""
+    ours = [place for place, frame in enumerate(frames) if own.has(frame)]
     if not ours:
         return None
     times: dict[str, int] = {}
-    for frame in ours:
-        times[str(frame)] = times.get(str(frame), 0) + 1
-    if times[str(ours[-1])] <= _RECURSION:
+    for place in ours:
+        times[str(frames[place])] = times.get(str(frames[place]), 0) + 1
+    if times[str(frames[ours[-1]])] <= _RECURSION:
         return ours[-1]
     newest = list(times)[-1]
-    return next(frame for frame in ours if str(frame) == newest)
+    return next(place for place in ours if str(frames[place]) == newest)
 
 
-def _counted(frames: Sequence[Frame], innermost: Frame, own: OwnCode) -> list[Frame]:
+def _counted(frames: tuple[Frame, ...], innermost: Frame, own: OwnCode) -> tuple[Frame, ...]:
     """The innermost frame of the application's own and the one that called it: a helper fails for many."""
     ours = [frame for frame in frames if own.has(frame)]
     callers = [frame for frame in ours[: ours.index(innermost)] if str(frame) != str(innermost)]
-    return [*callers[-_CALLERS:], innermost]
+    return (*callers[-_CALLERS:], innermost)
 
 
 def _is_whole_raise(source: str) -> bool:

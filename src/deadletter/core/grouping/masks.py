@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 MAX_CHARS: Final = 4_000
@@ -33,8 +34,10 @@ _KEPT: Final = (
     rf"|['\"`]{_NAME}['\"`] (?=is (?:undefined|not defined|not a function|missing|required))"
     rf"|['\"`]{_NAME}['\"`] (?=object has no attribute|object is not)"
 )
+_PLAIN: Final = r"(?<![\w=])(?!localhost\b)[A-Za-z][a-z]*(?= |$)"
+"""A word with which no mask begins: it is passed in one step, and not tried letter by letter."""
 _MASKS: Final[tuple[tuple[str, str], ...]] = (
-    ("kept", _KEPT),
+    ("kept", f"{_KEPT}|{_PLAIN}"),
     ("input", r"\binput_value=.{0,2000}?, input_type"),
     ("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,15}://[^\s'\"<>)\]]{1,800}"),
     ("email", r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}\b"),
@@ -116,6 +119,7 @@ class Masked(NamedTuple):
     masks: tuple[str, ...]
 
 
+@lru_cache(maxsize=256)
 def mask(message: str) -> Masked:
     """The first lines that say something, with what differs between two occurrences masked."""
     text = unicodedata.normalize("NFC", _ANSI.sub("", message[:MAX_CHARS]))

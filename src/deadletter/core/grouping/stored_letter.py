@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.deciding.failure import Failure, read_failure
@@ -28,7 +28,9 @@ from deadletter.errors import MessageError
 
 TEXT_BYTES: Final = 16 * 1024
 """So much of a body can be searched."""
-_HEADER_CHARS: Final = 200
+WORDING: Final = 1
+"""Goes up with every change of what is searched in: an index of words has to be told what it was given."""
+HEADER_CHARS: Final = 200
 _ERROR_CHARS: Final = 300
 _NAME_CHARS: Final = 255
 _JSON_TYPES: Final = ("application/json", "text/json")
@@ -67,13 +69,10 @@ class StoredLetter:
 
 def stored_letter(letter: Letter, *, now_ms: int, grouping: Grouping = GROUPED_BY_DEFAULT) -> StoredLetter:
     """Reads a letter for the store, whatever it holds. A wrapped one is read as the one inside."""
+    outer, properties, headers, body = read_inside(letter)
     try:
-        read = unwrapped(letter)
-        outer: Mapping[str, object] = letter.headers
-        properties, headers, body = read.view, read.headers, read.body
         alike, letter_id = likeness(letter), letter.id
     except MessageError:
-        outer, properties, headers, body = {}, View(), {}, letter.body
         alike = blake2b(letter.message.properties + letter.body, digest_size=16).digest()
         letter_id = alike.hex()
     view = view_letter(
@@ -118,12 +117,35 @@ def stored_letter(letter: Letter, *, now_ms: int, grouping: Grouping = GROUPED_B
 
 
 def searched_text(letter: Letter) -> str:
-    """What free text is looked for in."""
+    """What free text is looked for in: the same, whenever it is asked."""
+    _, properties, headers, body = read_inside(letter)
+    return _text(properties, headers, body, read_failure(headers, body))
+
+
+class Inside(NamedTuple):
+    """What can be read of a letter: the headers of the message, and properties, headers and body of the
+    letter in it, which is another one where it is wrapped."""
+
+    outer: Mapping[str, object]
+    properties: View
+    headers: Mapping[str, object]
+    body: bytes
+
+
+def read_inside(letter: Letter) -> Inside:
+    """Of what cannot be read there is the body."""
     try:
         read = unwrapped(letter)
-        return _text(read.view, read.headers, read.body, read_failure(read.headers, read.body))
+        return Inside(letter.headers, read.view, read.headers, read.body)
     except MessageError:
-        return _text(View(), {}, letter.body, None)
+        return Inside({}, View(), {}, letter.body)
+
+
+def is_searched(header: str) -> bool:
+    """Whether the values of this header are in what free text is looked for in: the application's own are."""
+    return (
+        not header.startswith("deadletter-") and header != names.X_DEATH and header not in names.DEATH_SUMMARY
+    )
 
 
 def unwrapped(letter: Letter) -> Letter:
@@ -179,8 +201,8 @@ def _text(properties: View, headers: Mapping[str, object], body: bytes, failure:
     """Ids, the application's own headers, the error, and the beginning of a body that is text."""
     words = [properties.message_id, properties.correlation_id, properties.type]
     for name, value in headers.items():
-        if not name.startswith("deadletter-") and name != names.X_DEATH and name not in names.DEATH_SUMMARY:
-            said = header_values.text(value, _HEADER_CHARS)
+        if is_searched(name):
+            said = header_values.text(value, HEADER_CHARS)
             words.append(f"{name} {said}" if said else name)
     if failure is not None:
         words += [failure.error_type, (failure.message or "")[:_ERROR_CHARS]]

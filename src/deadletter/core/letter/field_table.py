@@ -35,6 +35,7 @@ _FIXED_BYTES: Final[dict[int, int]] = {
     for kind in kinds
 }
 _SIZED: Final = frozenset(b"SxFA")
+_TEXT: Final = ord("S")
 _NUMBERS: Final[dict[int, Struct]] = {
     ord(kind): Struct(">" + code) for kind, code in zip("bBsUuIilLfd", "bBhhHiIqqfd", strict=True)
 }
@@ -233,24 +234,36 @@ def decode_value(raw: bytes) -> Value:
 def _decode_table(table: bytes, depth: int) -> dict[str, Value]:
     if depth == 0:
         raise MessageError(f"a header table is nested deeper than {MAX_DEPTH} levels")
-    return {
-        name.decode("utf-8", "backslashreplace"): _decode_value(table, value, end, depth)
-        for name, _, value, end in walk(table)
-    }
+    found: dict[str, Value] = {}
+    position, size = 0, len(table)
+    while position < size:
+        start = position + 1 + table[position]
+        name = table[position + 1 : start].decode("utf-8", "backslashreplace")
+        end = start + 5 + _unpack_u32(table, start + 1)[0] if start + 5 <= size else size + 1
+        if end <= size and table[start] == _TEXT:  # nearly all of them: in one go
+            try:
+                found[name] = table[start + 5 : end].decode()
+            except UnicodeDecodeError:
+                found[name] = table[start + 5 : end]
+        else:
+            end = skip(table, start)
+            found[name] = _decode_value(table, start, end, depth)
+        position = end
+    return found
 
 
 def _decode_value(raw: bytes, start: int, end: int, depth: int) -> Value:
     kind = raw[start]
+    if kind == _TEXT:  # nearly all of them
+        content = raw[start + 5 : end]
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            return content
     if (number := _NUMBERS.get(kind)) is not None:
         value: int | float = number.unpack_from(raw, start + 1)[0]
         return value
     match chr(kind):
-        case "S":
-            content = raw[start + 5 : end]
-            try:
-                return content.decode()
-            except UnicodeDecodeError:
-                return content
         case "t":
             return raw[start + 1] != 0
         case "V":

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, false, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState, state_at
 from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.letter.header_values import shown
 from deadletter.errors import NotStored, UsageError
 from deadletter.store.letters.letter_rows import clean
 from deadletter.store.letters.letter_tables import Kept, counts, groups, names, notes, tags, tallies
@@ -21,27 +23,62 @@ from deadletter.store.letters.searching import find
 MINUTES: Final = 24 * 60
 """So far back letters are told by the minute."""
 _SAMPLES: Final = 5
+_TAGS_SHOWN: Final = 100
+_KEY_CHARS: Final = 32
+_NUMBER_CHARS: Final = 16
 _NOTE_CHARS: Final = 4_000
 
 
 _origin = names.alias("origin_name")
+_member = groups.alias("member")
+_ROOT: Final = func.coalesce(_member.c.merged_into, _member.c.id)
+"""A group stands for those that were merged into it: each keeps its own letters and counts, so that it can be
+taken out again, and they are added up when somebody looks."""
+_all = (
+    select(
+        _ROOT.label("root"),
+        func.sum(_member.c.total).label("total"),
+        func.min(_member.c.first_ms).label("first_ms"),
+        func.max(_member.c.last_ms).label("last_ms"),
+    )
+    .group_by(_ROOT)
+    .subquery("members")
+)
 _open = (
-    select(tallies.c.group_id, func.sum(tallies.c.letters).label("letters"))
+    select(_ROOT.label("root"), func.sum(tallies.c.letters).label("letters"))
+    .select_from(tallies)
+    .join(_member, _member.c.id == tallies.c.group_id)
     .where(tallies.c.state == Kept.OPEN.value)
-    .group_by(tallies.c.group_id)
+    .group_by(_ROOT)
     .subquery("open_letters")
 )
 _OPEN: Final = func.coalesce(_open.c.letters, 0)
 _VIEWS: Final = (
-    select(groups, _origin.c.name.label("origin_text"), _OPEN.label("open"))
+    select(
+        groups.c.id,
+        groups.c.key,
+        groups.c.title,
+        groups.c.culprit,
+        groups.c.error_type,
+        groups.c.category,
+        groups.c.state,
+        groups.c.until_ms,
+        groups.c.reopened_ms,
+        groups.c.reopened_release,
+        _origin.c.name.label("origin_text"),
+        _all.c.total,
+        _all.c.first_ms,
+        _all.c.last_ms,
+        _OPEN.label("open"),
+    )
     .select_from(groups)
+    .join(_all, _all.c.root == groups.c.id)
     .join(_origin, _origin.c.id == groups.c.origin)
-    .outerjoin(_open, _open.c.group_id == groups.c.id)
-    .where(groups.c.merged_into.is_(None))
+    .outerjoin(_open, _open.c.root == groups.c.id)
 )
 _ORDERS: Final = {
-    GroupOrder.LAST: groups.c.last_ms.desc(),
-    GroupOrder.FIRST: groups.c.first_ms.desc(),
+    GroupOrder.LAST: _all.c.last_ms.desc(),
+    GroupOrder.FIRST: _all.c.first_ms.desc(),
     GroupOrder.LETTERS: _OPEN.desc(),
 }
 
@@ -58,7 +95,7 @@ def _conditions(query: GroupQuery, now_ms: int) -> list[ColumnElement[bool]]:
     if query.states:
         conditions.append(or_(*(_in_state(state, now_ms) for state in query.states)))
     if query.origin is not None:
-        conditions.append(_origin.c.name == query.origin)
+        conditions.append(_origin.c.name == clean(query.origin))
     if query.category is not None:
         conditions.append(groups.c.category == query.category.value)
     if query.text:
@@ -93,7 +130,7 @@ def _view(row: Any, now_ms: int) -> GroupView:
         until_ms=row.until_ms,
         first_ms=row.first_ms,
         last_ms=row.last_ms,
-        total=row.total,
+        total=int(row.total),
         open=int(row.open),
         reopened_ms=row.reopened_ms,
         reopened_release=row.reopened_release or "",
@@ -101,34 +138,41 @@ def _view(row: Any, now_ms: int) -> GroupView:
 
 
 async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> GroupView:
-    """The group of this number, or of a key that begins so. NotStored where that is none, or several."""
-    asked = _VIEWS
-    if name.isascii() and name.isdigit() and len(name) < 12:
-        asked = asked.where(groups.c.id == int(name))
+    """The group of this number, or of a key that begins so; of one that was merged into another that one.
+    NotStored where that is none, or several."""
+    asked = select(_ROOT).distinct()
+    if name.isascii() and name.isdigit() and len(name) < _KEY_CHARS:
+        asked = asked.where(_member.c.id == int(name)) if len(name) < _NUMBER_CHARS else asked.where(false())
     else:
-        asked = asked.where(groups.c.key.startswith(name, autoescape=True))
-    found = (await connection.execute(asked.limit(2))).all()
+        asked = asked.where(_member.c.key.startswith(clean(name), autoescape=True))
+    found = (await connection.execute(asked.limit(2))).all() if name else []
     if len(found) != 1:
         raise NotStored(
-            f"group {name}: expected the number of a group, or the beginning of its key; "
+            f"group {shown(name)}: expected the number of a group, or the beginning of its key; "
             f"{'none is called so' if not found else 'several begin so'} (dlq groups lists them)"
         )
-    return _view(found[0], now_ms)
+    return _view((await connection.execute(_VIEWS.where(groups.c.id == found[0][0]))).one(), now_ms)
 
 
 async def detail(connection: AsyncConnection, group: GroupView, *, now_ms: int) -> GroupDetail:
-    """All that is known of a group."""
-    one = groups.c.id == group.id
-    parts = json.loads(await connection.scalar(select(groups.c.parts).where(one)) or "[]")
-    noted = select(notes).where(notes.c.group_id == group.id).order_by(notes.c.id)
-    tagged = select(tags).where(tags.c.group_id == group.id).order_by(tags.c.letters.desc()).limit(100)
-    since = now_ms // 60_000 - MINUTES
-    counted = (
-        select(counts.c.minute, counts.c.letters)
-        .where(counts.c.group_id == group.id, counts.c.minute >= since)
-        .order_by(counts.c.minute)
-    )
-    merged = select(groups.c.key).where(groups.c.merged_into == group.id).order_by(groups.c.id)
+    """All that is known of a group, and of those that were merged into it."""
+    parts = json.loads(await connection.scalar(select(groups.c.parts).where(groups.c.id == group.id)) or "[]")
+    members = await _members(connection, [group.id])
+    some = [number for number, _ in members]
+    noted = select(notes).where(notes.c.group_id.in_(some)).order_by(notes.c.id)
+    letters_ = func.sum(tags.c.letters)
+    tagged = (
+        select(
+            tags.c.kind, tags.c.value, letters_.label("letters"),
+            func.min(tags.c.first_ms).label("first_ms"), func.max(tags.c.last_ms).label("last_ms"),
+        )
+        .where(tags.c.group_id.in_(some))
+        .group_by(tags.c.kind, tags.c.value)
+        .order_by(letters_.desc(), tags.c.kind, tags.c.value)
+        .limit(_TAGS_SHOWN)
+    )  # fmt: skip
+    minutes = await minutes_of(connection, [group.id], since_ms=now_ms - MINUTES * 60_000)
+    keys = select(groups.c.key).where(groups.c.merged_into == group.id).order_by(groups.c.id)
     page = await find(connection, LetterQuery(group=group.id, state=None, limit=_SAMPLES), clock=lambda: 0.0)
     return GroupDetail(
         group=group,
@@ -141,15 +185,15 @@ async def detail(connection: AsyncConnection, group: GroupView, *, now_ms: int) 
             GroupTag(
                 kind=row.kind,
                 value=row.value,
-                letters=row.letters,
+                letters=int(row.letters),
                 first_ms=row.first_ms,
                 last_ms=row.last_ms,
             )
             for row in await connection.execute(tagged)
         ),
-        minutes=tuple((int(m), int(n)) for m, n in await connection.execute(counted)),
+        minutes=tuple(sorted(minutes.get(group.id, {}).items())),
         samples=page.letters,
-        merged=tuple(str(key) for (key,) in await connection.execute(merged)),
+        merged=tuple(str(key) for (key,) in await connection.execute(keys)),
     )
 
 
@@ -157,35 +201,46 @@ async def minutes_of(
     connection: AsyncConnection, some: list[int], *, since_ms: int
 ) -> dict[int, dict[int, int]]:
     """Letters by the minute, of several groups: for the small pictures of a list."""
-    asked = select(counts).where(counts.c.group_id.in_(some), counts.c.minute >= since_ms // 60_000)
-    found: dict[int, dict[int, int]] = {}
+    roots = dict(await _members(connection, some))
+    asked = select(counts).where(counts.c.group_id.in_(list(roots)), counts.c.minute >= since_ms // 60_000)
+    found: dict[int, Counter[int]] = {}
     for group, minute, letters in await connection.execute(asked):
-        found.setdefault(int(group), {})[int(minute)] = int(letters)
-    return found
+        found.setdefault(roots[int(group)], Counter())[int(minute)] += int(letters)
+    return {group: dict(minutes) for group, minutes in found.items()}
 
 
 async def hours_of(
     connection: AsyncConnection, some: list[int], *, since_ms: int
 ) -> dict[int, dict[int, int]]:
     """Letters by the hour since 1970, of several groups."""
+    roots = dict(await _members(connection, some))
     hour = (counts.c.minute // 60).label("hour")
     asked = (
         select(counts.c.group_id, hour, func.sum(counts.c.letters))
-        .where(counts.c.group_id.in_(some), counts.c.minute >= since_ms // 60_000)
+        .where(counts.c.group_id.in_(list(roots)), counts.c.minute >= since_ms // 60_000)
         .group_by(counts.c.group_id, hour)
     )
-    found: dict[int, dict[int, int]] = {}
+    found: dict[int, Counter[int]] = {}
     for group, at, letters in await connection.execute(asked):
-        found.setdefault(int(group), {})[int(at)] = int(letters)
-    return found
+        found.setdefault(roots[int(group)], Counter())[int(at)] += int(letters)
+    return {group: dict(hours) for group, hours in found.items()}
 
 
 async def releases_of(connection: AsyncConnection, some: list[int]) -> dict[int, str]:
     """The release that letters of each group named last."""
-    asked = select(tags.c.group_id, tags.c.value).where(tags.c.group_id.in_(some), tags.c.kind == "release")
-    return {
-        int(group): str(value) for group, value in await connection.execute(asked.order_by(tags.c.last_ms))
-    }
+    roots = dict(await _members(connection, some))
+    asked = (
+        select(tags.c.group_id, tags.c.value)
+        .where(tags.c.group_id.in_(list(roots)), tags.c.kind == "release")
+        .order_by(tags.c.last_ms)
+    )
+    return {roots[int(group)]: str(value) for group, value in await connection.execute(asked)}
+
+
+async def _members(connection: AsyncConnection, some: list[int]) -> list[tuple[int, int]]:
+    """These groups and those that were merged into them, each with the group that stands for it."""
+    asked = select(_member.c.id, _ROOT).where(or_(_member.c.id.in_(some), _member.c.merged_into.in_(some)))
+    return [(int(number), int(root)) for number, root in await connection.execute(asked)]
 
 
 # -- what people change ----------------------------------------------------------------------------------
@@ -223,8 +278,7 @@ async def add_note(
 
 
 async def merge(connection: AsyncConnection, into: GroupView, other: GroupView) -> None:
-    """From now on letters of both are one group's. What the other one counted stays its own, so that it can
-    be taken out again."""
+    """Letters of both are shown as one group's, those that are here and those that come."""
     if into.id == other.id:
         raise UsageError(f"group {into.id}: expected two groups to merge, got the same twice")
     await connection.execute(
@@ -235,13 +289,14 @@ async def merge(connection: AsyncConnection, into: GroupView, other: GroupView) 
 
 
 async def split(connection: AsyncConnection, key: str) -> None:
-    """The group of this key is one of its own again."""
-    gone = await connection.execute(
-        update(groups)
-        .where(groups.c.key.startswith(key, autoescape=True), groups.c.merged_into.is_not(None))
-        .values(merged_into=None)
+    """The group of this key is one of its own again, with all its letters."""
+    asked = select(groups.c.id).where(
+        groups.c.key.startswith(clean(key), autoescape=True), groups.c.merged_into.is_not(None)
     )
-    if gone.rowcount != 1:
+    found = (await connection.execute(asked.limit(2))).all() if key else []
+    if len(found) != 1:
         raise UsageError(
-            f"key {key}: expected the key of one group that was merged into another, {gone.rowcount} are so"
+            f"key {shown(key)}: expected the key of one group that was merged into another, "
+            f"{'several begin so' if found else 'none is so'}"
         )
+    await connection.execute(update(groups).where(groups.c.id == found[0][0]).values(merged_into=None))

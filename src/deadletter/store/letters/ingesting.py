@@ -11,44 +11,68 @@ groups are changed in one order; on SQLite one writer is at work at a time.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, func, insert, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.category import category_of
-from deadletter.core.grouping.compression import packed
+from deadletter.core.grouping.compression import packed, unpacked
 from deadletter.core.grouping.group_states import GroupState
-from deadletter.core.grouping.stored_letter import StoredLetter
+from deadletter.core.grouping.stored_letter import WORDING, StoredLetter
+from deadletter.store.letters import group_counts, word_index
+from deadletter.store.letters.letter_contents import dictionary_of, framed
 from deadletter.store.letters.letter_rows import (
     ASKED_AT_ONCE,
-    add_tallies,
-    adding,
+    Bulk,
     clean,
-    greatest,
-    id_bytes,
-    least,
     name_ids,
+    same_bytes,
     unless_there,
 )
-from deadletter.store.letters.letter_tables import (
-    Kept,
-    counts,
-    groups,
-    letters,
-    tags,
-)
+from deadletter.store.letters.letter_tables import Kept, dictionaries, groups
 
-_MINUTE_MS: Final = 60_000
-_BIG: Final = letters.c.died_ms.type
-_TAG_CHARS: Final = 200
 _CACHED: Final = 50_000
+_DICTIONARIES: Final = 3_000
+"""So many are held in memory, of at most 7 kB each."""
+_COMMON_FROM: Final = 8
+"""A group with so many letters gets a dictionary; one that has a letter or two would not repay it."""
+_MESSAGE_BYTES: Final = 8
+_HEAVY_BYTES: Final = 1_000_000
+"""More than that is packed in a thread."""
+_INT_MAX: Final = 2**31 - 1
+_LETTERS: Final = Bulk(
+    table="deadletter_letters",
+    columns=(
+        ("id", "bigint"),
+        ("same", "bytea"),
+        ("message", "bytea"),
+        ("copy_of", "bigint"),
+        ("queue", "bigint"),
+        ("group_id", "bigint"),
+        ("state", "smallint"),
+        ("cause", "bigint"),
+        ("attempt", "integer"),
+        ("died_ms", "bigint"),
+        ("stored_ms", "bigint"),
+        ("bytes", "integer"),
+        ("message_id", "text"),
+        ("type", "bigint"),
+        ("routing_key", "bigint"),
+        ("error", "text"),
+    ),
+    then="ON CONFLICT DO NOTHING",
+    returning="id",
+)
+_CONTENTS: Final = Bulk(
+    table="deadletter_contents",
+    columns=(("id", "bigint"), ("dictionary", "bigint"), ("wording", "smallint"), ("data", "bytea")),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,112 +88,149 @@ class Ingested:
     reopened: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A letter that has only to be written."""
+
+    letter: StoredLetter
+    same: bytes
+    message: bytes
+    dictionary: int | None
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Done:
+    new: int = 0
+    copies: int = 0
+    again: int = 0
+
+
 class Ingest:
-    """One writer. It remembers the ids of names and groups that are committed."""
+    """One writer. It remembers what is committed: the ids of names and groups, and dictionaries."""
 
     def __init__(self) -> None:
+        self.generation = 0
+        """Of what it remembers: what was prepared with an older one is prepared anew."""
         self._names: dict[str, int] = {}
         self._groups: dict[str, int] = {}
+        self._dictionaries: dict[str, tuple[int, bytes]] = {}
+        self._letters: dict[str, int] = {}
+        """Of groups that have no dictionary: how many letters came."""
         self._fresh_names: dict[str, int] = {}
         self._fresh_groups: dict[str, int] = {}
+        self._fresh_dictionaries: dict[str, tuple[int, bytes]] = {}
+
+    def connected(self, generation: int) -> None:
+        """So many connections were made. Behind a new one there may be another file, or a database that was
+        put back to yesterday: what was learned is no longer true."""
+        if generation != self.generation:
+            self.generation = generation
+            for known in (self._names, self._groups, self._dictionaries, self._letters):
+                known.clear()
 
     def committed(self) -> None:
         """What the last batch learned is true now."""
+        if len(self._dictionaries) + len(self._fresh_dictionaries) > _DICTIONARIES:
+            self._dictionaries.clear()
+        if len(self._letters) > _CACHED:
+            self._letters.clear()
+        self._dictionaries.update(self._fresh_dictionaries)
         for known, fresh in ((self._names, self._fresh_names), (self._groups, self._fresh_groups)):
             if len(known) > _CACHED:
                 known.clear()
             known.update(fresh)
-            fresh.clear()
+        self.rolled_back()
 
     def rolled_back(self) -> None:
         """What the last batch learned is not."""
         self._fresh_names.clear()
         self._fresh_groups.clear()
+        self._fresh_dictionaries.clear()
 
-    def forget(self) -> None:
-        """Somebody merged or split groups."""
-        self._groups.clear()
+    async def prepared(self, batch: Sequence[StoredLetter]) -> list[Prepared]:
+        """What can be done before it is this batch's turn to write."""
+        if sum(len(one.letter.body) + len(one.letter.message.properties) for one in batch) > _HEAVY_BYTES:
+            return await asyncio.to_thread(lambda: [self._prepared(one) for one in batch])
+        return [self._prepared(one) for one in batch]
 
-    async def put(
-        self, connection: AsyncConnection, batch: Sequence[StoredLetter], *, now_ms: int
-    ) -> Ingested:
+    def _prepared(self, one: StoredLetter) -> Prepared:
+        number, known = self._dictionaries.get(one.fingerprint.key, (None, b""))
+        message = one.message[:_MESSAGE_BYTES] if one.message else secrets.token_bytes(_MESSAGE_BYTES)
+        data = packed(framed(one.letter), known)
+        return Prepared(one, same_bytes(one.letter_id, one.same), message, number, data)
+
+    async def put(self, connection: AsyncConnection, batch: Sequence[Prepared], *, now_ms: int) -> Ingested:
         """Within a transaction of the caller's, which writes."""
-        known = await self._known(connection, batch)
-        fresh: list[tuple[StoredLetter, bytes]] = []
-        seen: set[tuple[bytes, bytes]] = set()
-        again = 0
-        for letter in batch:
-            message = letter.message or secrets.token_bytes(16)
-            if (letter.same, message) in seen or message in known.get(letter.same, {}):
-                again += 1
-            else:
-                seen.add((letter.same, message))
-                fresh.append((letter, message))
+        known = await _known(connection, batch)
+        done = _Done()
+        fresh = _not_stored(batch, known, done)
         if not fresh:
-            return Ingested(again=again)
-        await self._learn_names(connection, [letter for letter, _ in fresh])
-        new_groups = await self._learn_groups(connection, [letter for letter, _ in fresh])
-        ids = await _new_ids(connection, len(fresh))
-        firsts = {same: min(found.values()) for same, found in known.items()}
-        rows: list[dict[str, Any]] = []
-        kept: dict[int, StoredLetter] = {}
-        for number, (letter, message) in zip(ids, fresh, strict=True):
-            copy_of = firsts.get(letter.same)
-            firsts.setdefault(letter.same, number)
-            rows.append(self._row(letter, message, number, copy_of, now_ms))
-            kept[number] = letter
-        lost = await _insert_letters(connection, rows)
-        rows = [row for row in rows if row["id"] not in lost]
-        await _insert_contents(connection, [(row["id"], kept[row["id"]]) for row in rows])
-        listed = [row for row in rows if row["copy_of"] is None]
-        reopened = await self._count(connection, listed, kept, now_ms)
+            return Ingested(again=done.again)
+        some = [one.letter for one in fresh]
+        await self._learn_names(connection, some)
+        new_groups = await self._learn_groups(connection, some)
+        await self._learn_dictionaries(connection, some)
+        listed: list[tuple[int, int, StoredLetter]] = []
+        while fresh:
+            rows = self._rows(fresh, await _new_ids(connection, len(fresh)), known, now_ms)
+            stored = await _insert_letters(connection, rows)
+            await _insert_contents(connection, stored)
+            for row, one in stored:
+                if row[3] is None:
+                    listed.append((row[5], row[4], one.letter))
+                    done.new += 1
+                else:
+                    done.copies += 1
+            if len(stored) == len(fresh):
+                break
+            # another instance stored them at the same time: they are known now, or there is a first one
+            gone = {id(one) for _, one in stored}
+            fresh = [one for one in fresh if id(one) not in gone]
+            known = await _known(connection, fresh)
+            fresh = _not_stored(fresh, known, done)
+        reopened = await group_counts.count(connection, listed, now_ms=now_ms)
         return Ingested(
-            new=len(listed),
-            copies=len(rows) - len(listed),
-            again=again + len(lost),
-            new_groups=new_groups,
-            reopened=reopened,
+            new=done.new, copies=done.copies, again=done.again, new_groups=new_groups, reopened=reopened
         )
 
-    async def _known(
-        self, connection: AsyncConnection, batch: Sequence[StoredLetter]
-    ) -> dict[bytes, dict[bytes, int]]:
-        """Which of these are stored already: by `same`, the messages and their ids."""
-        found: dict[bytes, dict[bytes, int]] = {}
-        asked = select(letters.c.same, letters.c.message, letters.c.id).where(
-            letters.c.same.in_(bindparam("some", expanding=True))
+    def _rows(
+        self,
+        fresh: Sequence[Prepared],
+        ids: Sequence[int],
+        known: Mapping[bytes, Mapping[bytes, int]],
+        now_ms: int,
+    ) -> list[tuple[tuple[Any, ...], Prepared]]:
+        firsts = {same: min(found.values()) for same, found in known.items()}
+        rows: list[tuple[tuple[Any, ...], Prepared]] = []
+        for number, one in zip(ids, fresh, strict=True):
+            copy_of = firsts.get(one.same)
+            firsts.setdefault(one.same, number)
+            rows.append((self._row(one, number, copy_of, now_ms), one))
+        return rows
+
+    def _row(self, one: Prepared, number: int, copy_of: int | None, now_ms: int) -> tuple[Any, ...]:
+        letter = one.letter
+        return (
+            number,
+            one.same,
+            one.message,
+            copy_of,
+            self._name_id(letter.queue),
+            self._group_id(letter.fingerprint.key),
+            Kept.OPEN.value,
+            self._name_id(letter.cause),
+            min(letter.attempt, _INT_MAX),
+            letter.died_at_ms,
+            now_ms,
+            min(len(letter.letter.body), _INT_MAX),
+            clean(letter.message_id),
+            self._name_id(letter.type),
+            self._name_id(letter.routing_key),
+            clean(letter.error),
         )
-        sames = list({letter.same for letter in batch})
-        for start in range(0, len(sames), ASKED_AT_ONCE):
-            some = sames[start : start + ASKED_AT_ONCE]
-            for same, message, number in await connection.execute(asked, {"some": some}):
-                found.setdefault(bytes(same), {})[bytes(message)] = number
-        return found
 
-    def _row(
-        self, letter: StoredLetter, message: bytes, number: int, copy_of: int | None, now_ms: int
-    ) -> dict[str, Any]:
-        return {
-            "id": number,
-            "same": letter.same,
-            "message": message,
-            "letter_id": id_bytes(letter.letter_id),
-            "copy_of": copy_of,
-            "queue": self._name_id(letter.queue),
-            "group_id": self._group_id(letter.fingerprint.key),
-            "state": Kept.OPEN.value,
-            "cause": self._name_id(letter.cause),
-            "attempt": min(letter.attempt, 2**31 - 1),
-            "died_ms": letter.died_at_ms,
-            "stored_ms": now_ms,
-            "bytes": min(len(letter.letter.body), 2**31 - 1),
-            "message_id": clean(letter.message_id),
-            "type": self._name_id(letter.type),
-            "routing_key": self._name_id(letter.routing_key),
-            "error": clean(letter.error),
-        }
-
-    # -- names and groups --------------------------------------------------------------------------------
+    # -- names, groups and dictionaries ------------------------------------------------------------------
     def _name_id(self, name: str) -> int:
         name = clean(name)
         return self._names.get(name) or self._fresh_names[name]
@@ -179,15 +240,14 @@ class Ingest:
 
     async def _learn_names(self, connection: AsyncConnection, some: Iterable[StoredLetter]) -> None:
         wanted = {
-            clean(name)
-            for letter in some
-            for name in (letter.queue, letter.origin, letter.cause, letter.type, letter.routing_key)
+            name for one in some for name in (one.queue, one.origin, one.cause, one.type, one.routing_key)
         }
-        missing = sorted(wanted - self._names.keys())
+        missing = sorted({clean(name) for name in wanted} - self._names.keys())
         if missing:
             self._fresh_names.update(await name_ids(connection, missing))
 
     async def _learn_groups(self, connection: AsyncConnection, some: Sequence[StoredLetter]) -> int:
+        """A letter's group is always the one of its own key: into which that was merged is told by it."""
         missing = {
             letter.fingerprint.key: letter for letter in some if letter.fingerprint.key not in self._groups
         }
@@ -222,96 +282,71 @@ class Ingest:
             "total": 0,
         }
 
-    # -- counts ------------------------------------------------------------------------------------------
-    async def _count(
-        self,
-        connection: AsyncConnection,
-        rows: Sequence[dict[str, Any]],
-        kept: dict[int, StoredLetter],
-        now_ms: int,
-    ) -> int:
-        """Groups know how many, since when, from where; how many of them were closed and are open again."""
-        if not rows:
-            return 0
-        by_group: dict[int, list[dict[str, Any]]] = {}
-        for row in rows:
-            by_group.setdefault(row["group_id"], []).append(row)
-        some = sorted(by_group)  # everybody in the same order: nobody waits for one who waits for him
-        await connection.execute(
-            update(groups)
-            .where(groups.c.id == bindparam("b_id"))
-            .values(
-                total=groups.c.total + bindparam("b_count"),
-                first_ms=least(connection, groups.c.first_ms, bindparam("b_first", type_=_BIG)),
-                last_ms=greatest(connection, groups.c.last_ms, bindparam("b_last", type_=_BIG)),
-            ),
-            [
-                {
-                    "b_id": group,
-                    "b_count": len(by_group[group]),
-                    "b_first": min(row["died_ms"] for row in by_group[group]),
-                    "b_last": max(row["died_ms"] for row in by_group[group]),
-                }
-                for group in some
-            ],
+    async def _learn_dictionaries(self, connection: AsyncConnection, some: Sequence[StoredLetter]) -> None:
+        """For the batches to come: the one that a group has, or a new one when it has letters enough."""
+        wanted: dict[str, StoredLetter] = {}
+        for one in some:
+            key = one.fingerprint.key
+            if key not in self._dictionaries:
+                self._letters[key] = letters = self._letters.get(key, 0) + 1
+                if letters >= _COMMON_FROM:
+                    wanted[key] = one
+        if not wanted:
+            return
+        by_group = {self._group_id(key): key for key in sorted(wanted)}
+        newest = (
+            select(func.max(dictionaries.c.id))
+            .where(dictionaries.c.group_id.in_(bindparam("some", expanding=True)))
+            .group_by(dictionaries.c.group_id)
         )
-        reopened = await self._reopen(connection, by_group, kept, now_ms)
-        tally = Counter[tuple[int, int, int]]()
-        size = Counter[tuple[int, int, int]]()
-        minutes = Counter[tuple[int, int]]()
-        tagged: dict[tuple[int, str, str], list[int]] = {}
-        for row in rows:
-            place = (row["group_id"], row["queue"], row["state"])
-            tally[place] += 1
-            size[place] += row["bytes"]
-            minutes[row["group_id"], row["died_ms"] // _MINUTE_MS] += 1
-            letter = kept[row["id"]]
-            for kind, value in (("release", letter.release), ("host", letter.host)):
-                if value:
-                    tagged.setdefault((row["group_id"], kind, clean(value)[:_TAG_CHARS]), []).append(
-                        row["died_ms"]
-                    )
-        await add_tallies(connection, tally, size)
-        await connection.execute(
-            adding(connection, counts, ["group_id", "minute"], ["letters"]),
-            [{"group_id": g, "minute": m, "letters": n} for (g, m), n in sorted(minutes.items())],
-        )
-        if tagged:
-            await _add_tags(connection, tagged)
-        return reopened
+        asked = select(dictionaries).where(dictionaries.c.id.in_(newest))
+        ids = list(by_group)
+        for start in range(0, len(ids), ASKED_AT_ONCE):
+            rows = await connection.execute(asked, {"some": ids[start : start + ASKED_AT_ONCE]})
+            for number, group, data in rows.all():
+                self._fresh_dictionaries[by_group.pop(int(group))] = int(number), unpacked(bytes(data))
+        for group, key in by_group.items():
+            known = dictionary_of(wanted[key].letter)
+            made = dictionaries.insert().values(group_id=group, data=packed(known))
+            number = await connection.scalar(made.returning(dictionaries.c.id))
+            assert number is not None
+            self._fresh_dictionaries[key] = int(number), known
+        for key in wanted:
+            self._letters.pop(key, None)
 
-    async def _reopen(
-        self,
-        connection: AsyncConnection,
-        by_group: dict[int, list[dict[str, Any]]],
-        kept: dict[int, StoredLetter],
-        now_ms: int,
-    ) -> int:
-        """A resolved group that fails after it was resolved is open again, and says with which release."""
-        closed = select(groups.c.id, groups.c.resolved_ms).where(
-            groups.c.id.in_(bindparam("some", expanding=True)),
-            groups.c.state == GroupState.RESOLVED.value,
-        )
-        reopened = 0
-        for group, resolved_ms in (await connection.execute(closed, {"some": list(by_group)})).all():
-            later = [row for row in by_group[group] if row["died_ms"] > (resolved_ms or 0)]
-            if later:
-                release = kept[min(later, key=lambda row: row["died_ms"])["id"]].release
-                await connection.execute(
-                    update(groups)
-                    .where(groups.c.id == group)
-                    .values(state=GroupState.OPEN.value, reopened_ms=now_ms, reopened_release=clean(release))
-                )
-                reopened += 1
-        return reopened
+
+def _not_stored(
+    batch: Sequence[Prepared], known: Mapping[bytes, Mapping[bytes, int]], done: _Done
+) -> list[Prepared]:
+    fresh: dict[tuple[bytes, bytes], Prepared] = {}
+    for one in batch:
+        if one.message in known.get(one.same, ()) or (one.same, one.message) in fresh:
+            done.again += 1
+        else:
+            fresh[one.same, one.message] = one
+    return list(fresh.values())
+
+
+async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict[bytes, dict[bytes, int]]:
+    """Which of these are stored already: by what copies have in common, the messages and their ids. On
+    PostgreSQL they cannot be forgotten until we are done: a copy of one that is gone would be lost."""
+    found: dict[bytes, dict[bytes, int]] = {}
+    sames = list({one.same for one in batch})
+    asked = "SELECT same, message, id FROM deadletter_letters WHERE same "
+    for start in range(0, len(sames), ASKED_AT_ONCE):
+        some = sames[start : start + ASKED_AT_ONCE]
+        if connection.dialect.name == "postgresql":
+            rows = await connection.exec_driver_sql(f"{asked}= ANY($1) ORDER BY id FOR KEY SHARE", (some,))
+        else:
+            rows = await connection.exec_driver_sql(f"{asked}IN ({', '.join('?' * len(some))})", tuple(some))
+        for row in rows:
+            found.setdefault(bytes(row[0]), {})[bytes(row[1])] = int(row[2])
+    return found
 
 
 async def _group_ids(connection: AsyncConnection, keys: Sequence[str]) -> dict[str, int]:
-    """A group that was merged stands for the one it was merged into."""
     found: dict[str, int] = {}
-    asked = select(groups.c.key, func.coalesce(groups.c.merged_into, groups.c.id)).where(
-        groups.c.key.in_(bindparam("some", expanding=True))
-    )
+    asked = select(groups.c.key, groups.c.id).where(groups.c.key.in_(bindparam("some", expanding=True)))
     for start in range(0, len(keys), ASKED_AT_ONCE):
         rows = await connection.execute(asked, {"some": list(keys[start : start + ASKED_AT_ONCE])})
         found.update((key, number) for key, number in rows)
@@ -330,77 +365,19 @@ async def _new_ids(connection: AsyncConnection, count: int) -> list[int]:
     return list(range(int(last) - count + 1, int(last) + 1))
 
 
-async def _insert_letters(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> set[int]:
-    """The ids of those that another instance has stored at the same time."""
+_Rows = list[tuple[tuple[Any, ...], Prepared]]
+
+
+async def _insert_letters(connection: AsyncConnection, rows: _Rows) -> _Rows:
+    """Those that another instance has not stored at the same time."""
+    made = set(await _LETTERS.put(connection, [row for row, _ in rows]))
     if connection.dialect.name != "postgresql":
-        await connection.execute(insert(letters), list(rows))
-        return set()
-    made = await connection.execute(
-        postgresql.insert(letters)
-        .on_conflict_do_nothing(index_elements=["same", "message"])
-        .returning(letters.c.id),
-        list(rows),
-    )
-    return {row["id"] for row in rows} - {int(number) for (number,) in made}
+        return rows
+    return [(row, one) for row, one in rows if row[0] in made]
 
 
-async def _insert_contents(connection: AsyncConnection, some: Sequence[tuple[int, StoredLetter]]) -> None:
-    rows = [
-        {
-            "id": number,
-            "exchange": one.letter.came_by.exchange,
-            "routing_key": one.letter.came_by.routing_key,
-            "properties": packed(one.letter.message.properties, headers=True),
-            "body": packed(one.letter.body),
-            "words": clean(one.text),
-        }
-        for number, one in some
-    ]
+async def _insert_contents(connection: AsyncConnection, rows: _Rows) -> None:
     if not rows:
         return
-    if connection.dialect.name == "postgresql":
-        await connection.execute(
-            text(
-                "INSERT INTO deadletter_contents (id, exchange, routing_key, properties, body, words) "
-                "VALUES (:id, :exchange, :routing_key, :properties, :body, to_tsvector('simple', :words))"
-            ),
-            rows,
-        )
-        return
-    await connection.execute(
-        text(
-            "INSERT INTO deadletter_contents (id, exchange, routing_key, properties, body) "
-            "VALUES (:id, :exchange, :routing_key, :properties, :body)"
-        ),
-        rows,
-    )
-    await connection.execute(
-        text("INSERT INTO deadletter_words (rowid, words) VALUES (:id, :words)"),
-        [{"id": row["id"], "words": row["words"]} for row in rows],
-    )
-
-
-async def _add_tags(connection: AsyncConnection, tagged: dict[tuple[int, str, str], list[int]]) -> None:
-    made = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = made(tags)
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["group_id", "kind", "value"],
-            set_={
-                "letters": tags.c.letters + statement.excluded.letters,
-                "first_ms": least(connection, tags.c.first_ms, statement.excluded.first_ms),
-                "last_ms": greatest(connection, tags.c.last_ms, statement.excluded.last_ms),
-            },
-        ),
-        [
-            {
-                "group_id": group,
-                "kind": kind,
-                "value": value,
-                "letters": len(moments),
-                "first_ms": min(moments),
-                "last_ms": max(moments),
-            }
-            for (group, kind, value), moments in sorted(tagged.items())
-        ],
-    )
+    await _CONTENTS.put(connection, [(row[0], one.dictionary, WORDING, one.data) for row, one in rows])
+    await word_index.add(connection, [(row[0], one.letter.text, row[7]) for row, one in rows])

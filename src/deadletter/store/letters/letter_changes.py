@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import bindparam, delete, func, insert, select, text, update
+from sqlalchemy import BindParameter, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.core.grouping.stored_letter import searched_text
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, add_tallies, adding, clean
+from deadletter.core.grouping.stored_letter import WORDING, searched_text
+from deadletter.store.letters import word_index
+from deadletter.store.letters.letter_contents import contents_of
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, add_tallies, clean
 from deadletter.store.letters.letter_tables import (
+    IS_DISCARDED,
     Kept,
     audit,
     contents,
@@ -26,7 +29,6 @@ from deadletter.store.letters.letter_tables import (
     steps,
     tallies,
 )
-from deadletter.store.letters.searching import contents_of
 
 FORGET_AT_ONCE: Final = 100
 HOURS_AFTER_MIN: Final = 2 * 24 * 60
@@ -57,37 +59,43 @@ async def change_state(
 ) -> int:
     """Those of these letters that are in one state come into another; how many they were."""
     changed = 0
-    asked = select(letters.c.id, letters.c.group_id, letters.c.queue, letters.c.bytes).where(
-        letters.c.id.in_(bindparam("some", expanding=True)),
-        letters.c.state == before.value,
-        letters.c.copy_of.is_(None),  # a copy goes where its letter goes
-    )
-    if connection.dialect.name == "postgresql":
-        asked = asked.with_for_update()
+    tally, size = Counter[tuple[int, int, int]](), Counter[tuple[int, int, int]]()
+    some = letters.c.id.in_(bindparam("some", expanding=True))
     for start in range(0, len(ids), ASKED_AT_ONCE):
-        rows = (await connection.execute(asked, {"some": list(ids[start : start + ASKED_AT_ONCE])})).all()
+        asked = {"some": sorted(ids)[start : start + ASKED_AT_ONCE]}
+        if connection.dialect.name == "postgresql":  # everybody in the same order
+            locked = select(letters.c.id).where(some).order_by(letters.c.id).with_for_update()
+            await connection.execute(locked, asked)
+        moved = (
+            update(letters)
+            .where(some, letters.c.state == before.value, letters.c.copy_of.is_(None))
+            .values(state=after.value, changed_ms=now_ms)
+            .returning(letters.c.id, letters.c.group_id, letters.c.queue, letters.c.bytes)
+        )
+        rows = (await connection.execute(moved, asked)).all()
         if not rows:
             continue
-        some = [row.id for row in rows]
+        gone = [row.id for row in rows]
         await connection.execute(
             update(letters)
-            .where(letters.c.id.in_(some) | letters.c.copy_of.in_(some))
-            .values(state=after.value, changed_ms=now_ms)
+            .where(letters.c.copy_of.in_(bindparam("some", expanding=True)))
+            .values(state=after.value, changed_ms=now_ms),
+            {"some": gone},
         )
         await connection.execute(
             insert(steps),
             [
                 {"letter": number, "at_ms": now_ms, "step": step, "who": clean(who), "why": clean(why)}
-                for number in some
+                for number in gone
             ],
         )
-        tally, size = Counter[tuple[int, int, int]](), Counter[tuple[int, int, int]]()
         for _, group, queue, length in rows:
             for state, sign in ((before, -1), (after, 1)):
                 tally[group, queue, state.value] += sign
                 size[group, queue, state.value] += sign * length
-        await add_tallies(connection, tally, size)
         changed += len(rows)
+    if tally:
+        await add_tallies(connection, tally, size)
     return changed
 
 
@@ -110,31 +118,31 @@ async def forget_some(connection: AsyncConnection, queue: str, retention: Retent
 
 
 async def _over(connection: AsyncConnection, queue: int, retention: Retention, now_ms: int) -> list[int]:
-    mine = letters.c.queue == queue
-    oldest = select(letters.c.id).where(mine).order_by(letters.c.id)
+    mine = letters.c.queue == queue, letters.c.copy_of.is_(None)
     if retention.age_ms is not None:
-        # The oldest in the store, then: whoever came last may have died first, and leaves with the next ones.
-        asked = oldest.where(letters.c.stored_ms < now_ms - retention.age_ms).limit(FORGET_AT_ONCE)
-        if found := [int(one) for (one,) in await connection.execute(asked)]:
+        # Ids and times of coming go up together, so the first that may stay is followed by none that must go.
+        asked = select(letters.c.id, letters.c.stored_ms).where(*mine).order_by(letters.c.id)
+        rows = (await connection.execute(asked.limit(FORGET_AT_ONCE))).all()
+        until_ms = now_ms - retention.age_ms
+        if found := [int(one) for one, stored_ms in rows if stored_ms < until_ms]:
             return found
-    asked = oldest.where(
-        letters.c.state == Kept.DISCARDED.value, letters.c.changed_ms < now_ms - retention.discarded_ms
-    ).limit(FORGET_AT_ONCE)
-    if found := [int(one) for (one,) in await connection.execute(asked)]:
+    discarded = select(letters.c.id).where(
+        *mine, letters.c.state == IS_DISCARDED, letters.c.changed_ms < now_ms - retention.discarded_ms
+    )
+    oldest_first = discarded.order_by(letters.c.changed_ms).limit(FORGET_AT_ONCE)
+    if found := [int(one) for (one,) in await connection.execute(oldest_first)]:
         return found
     if retention.letters is None and retention.bytes is None:
         return []
     total = select(func.coalesce(func.sum(tallies.c.letters), 0), func.coalesce(func.sum(tallies.c.bytes), 0))
     here, size = (await connection.execute(total.where(tallies.c.queue == queue))).one()
     too_many = max(0, here - retention.letters) if retention.letters is not None else 0
-    some = (
-        await connection.execute(
-            select(letters.c.id, letters.c.bytes).where(mine).order_by(letters.c.id).limit(FORGET_AT_ONCE)
-        )
-    ).all()
-    over: list[int] = []
     too_big = size - retention.bytes if retention.bytes is not None else 0
-    for one, length in some:
+    if not too_many and too_big <= 0:
+        return []
+    oldest = select(letters.c.id, letters.c.bytes).where(*mine).order_by(letters.c.id).limit(FORGET_AT_ONCE)
+    over: list[int] = []
+    for one, length in await connection.execute(oldest):
         if len(over) >= too_many and too_big <= 0:
             break
         over.append(int(one))
@@ -143,31 +151,49 @@ async def _over(connection: AsyncConnection, queue: int, retention: Retention, n
 
 
 async def _forget(connection: AsyncConnection, ids: Sequence[int]) -> None:
-    """With their copies, and out of the index of words, which has to be told what it had."""
-    copies = select(letters.c.id).where(letters.c.copy_of.in_(list(ids)))
-    gone = list({*ids, *(int(one) for (one,) in await connection.execute(copies))})
-    if connection.dialect.name != "postgresql":
-        found = await contents_of(connection, gone)
-        await connection.execute(
-            text(
-                "INSERT INTO deadletter_words (deadletter_words, rowid, words) VALUES ('delete', :id, :words)"
-            ),
-            [{"id": one, "words": clean(searched_text(letter))} for one, letter in found.items()],
-        )
-    tallied = select(
-        letters.c.group_id, letters.c.queue, letters.c.state, func.count(), func.sum(letters.c.bytes)
-    ).where(letters.c.id.in_(gone), letters.c.copy_of.is_(None))
+    """With their copies, and out of the index of words. Rows count as they were when they went: somebody may
+    have discarded one meanwhile."""
+    asked = {"some": list(ids)}
+    some: BindParameter[Any] = bindparam("some", expanding=True)
+    had = list((await contents_of(connection, ids)).items()) if _is_sqlite(connection) else []
+    columns = (
+        letters.c.id,
+        letters.c.group_id,
+        letters.c.queue,
+        letters.c.state,
+        letters.c.bytes,
+        letters.c.cause,
+    )
+    rows = (
+        await connection.execute(delete(letters).where(letters.c.id.in_(some)).returning(*columns), asked)
+    ).all()
+    # only now: who stores a copy holds its first one until it is committed
+    copies = select(letters.c.id, letters.c.cause).where(letters.c.copy_of.in_(some))
+    further = (await connection.execute(copies, asked)).all()
+    if further:
+        also = [int(one) for one, _ in further]
+        had += (await contents_of(connection, also)).items() if _is_sqlite(connection) else []
+        await connection.execute(delete(letters).where(letters.c.id.in_(some)), {"some": also})
+    causes = {int(row.id): int(row.cause) for row in (*rows, *further)}
+    gone = {"some": list(causes)}
     tally, size = Counter[tuple[int, int, int]](), Counter[tuple[int, int, int]]()
-    for group, queue, state, count, length in await connection.execute(
-        tallied.group_by(letters.c.group_id, letters.c.queue, letters.c.state)
-    ):
-        tally[group, queue, state] -= int(count)
-        size[group, queue, state] -= int(length)
-    for rows in (letters, contents):
-        await connection.execute(delete(rows).where(rows.c.id.in_(gone)))
-    await connection.execute(delete(steps).where(steps.c.letter.in_(gone)))
+    for _, group, queue, state, length, _ in rows:
+        tally[group, queue, state] -= 1
+        size[group, queue, state] -= length
+    worded = delete(contents).where(contents.c.id.in_(some)).returning(contents.c.id, contents.c.wording)
+    ours = {int(one) for one, wording in await connection.execute(worded, gone) if wording == WORDING}
+    if _is_sqlite(connection):
+        told = [(one, searched_text(letter), causes[one]) for one, letter in had if one in ours]
+    else:
+        told = [(one, "", 0) for one in causes]
+    await word_index.remove(connection, told)
+    await connection.execute(delete(steps).where(steps.c.letter.in_(some)), gone)
     if tally:
         await add_tallies(connection, tally, size)
+
+
+def _is_sqlite(connection: AsyncConnection) -> bool:
+    return connection.dialect.name == "sqlite"
 
 
 async def fold_counts(connection: AsyncConnection, *, now_ms: int) -> int:
@@ -180,8 +206,5 @@ async def fold_counts(connection: AsyncConnection, *, now_ms: int) -> int:
         by_hour[group, minute - minute % 60] += count
         await connection.execute(delete(counts).where(counts.c.group_id == group, counts.c.minute == minute))
     if by_hour:
-        await connection.execute(
-            adding(connection, counts, ["group_id", "minute"], ["letters"]),
-            [{"group_id": g, "minute": m, "letters": n} for (g, m), n in sorted(by_hour.items())],
-        )
+        await COUNTS.put(connection, [(*place, letters_) for place, letters_ in sorted(by_hour.items())])
     return len(rows)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.store.letters.letter_tables import names, tallies
+from deadletter.store.letters.letter_tables import letters, names
 
 ASKED_AT_ONCE: Final = 500
 """So many values in one question."""
+_SAME_BYTES: Final = 12
 
 
 def clean(value: str) -> str:
@@ -32,24 +34,67 @@ def id_bytes(letter_id: str) -> bytes:
         return letter_id.encode("utf-8", "replace")
 
 
-def id_text(letter_id: bytes) -> str:
+def same_bytes(letter_id: str, same: bytes) -> bytes:
+    """What a letter and its copies have in common, beginning with the letter's id: one index for both."""
+    return id_bytes(letter_id) + same[:_SAME_BYTES]
+
+
+def id_of(same: bytes) -> str:
+    """The id of the letter that has this in common with its copies."""
+    letter_id = same[:-_SAME_BYTES]
     return letter_id.hex() if len(letter_id) == 16 else letter_id.decode("utf-8", "replace")
+
+
+def of_id(letter_id: str) -> ColumnElement[bool]:
+    """Letters of this id."""
+    wanted = id_bytes(letter_id)
+    whole = func.length(letters.c.same) == len(wanted) + _SAME_BYTES
+    return and_(letters.c.same.between(wanted, wanted + b"\xff" * _SAME_BYTES), whole)
+
+
+def begins_with(digits: str) -> ColumnElement[bool]:
+    """Letters of ids of ours that begin with these hexadecimal digits."""
+    first, last = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
+    return letters.c.same.between(first, last + b"\xff" * _SAME_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bulk:
+    """Many rows of one table in one statement, with nothing between us and the driver. `columns`: names and
+    PostgreSQL's types; `then`: what happens to rows that are there, in words of both databases."""
+
+    table: str
+    columns: tuple[tuple[str, str], ...]
+    values: str = ""
+    """PostgreSQL's, where they are not the columns themselves."""
+    then: str = ""
+    returning: str = ""
+
+    async def put(self, connection: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> list[Any]:
+        """What PostgreSQL returned of them."""
+        names_ = ", ".join(name for name, _ in self.columns)
+        if connection.dialect.name != "postgresql":
+            marks = ", ".join("?" * len(self.columns))
+            then = self.then.replace("LEAST(", "min(").replace("GREATEST(", "max(")
+            await connection.exec_driver_sql(
+                f"INSERT INTO {self.table} ({names_}) VALUES ({marks}) {then}",  # noqa: S608 -- names of ours
+                list(rows),
+            )
+            return []
+        arrays = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(self.columns, 1))
+        returning = f" RETURNING {self.returning}" if self.returning else ""
+        done = await connection.exec_driver_sql(
+            f"INSERT INTO {self.table} ({names_}) SELECT {self.values or '*'} "  # noqa: S608 -- names of ours
+            f"FROM unnest({arrays}) AS n({names_}) {self.then}{returning}",
+            tuple(list(column) for column in zip(*rows, strict=True)),
+        )
+        return [row[0] for row in done] if returning else []
 
 
 def unless_there(connection: AsyncConnection, target: Any, key: Sequence[str]) -> Any:
     """An insert that leaves rows alone which are there."""
     made = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     return made(target).on_conflict_do_nothing(index_elements=list(key))
-
-
-def adding(connection: AsyncConnection, target: Any, key: Sequence[str], sums: Sequence[str]) -> Any:
-    """An insert that adds these columns to a row which is there."""
-    made = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = made(target)
-    return statement.on_conflict_do_update(
-        index_elements=list(key),
-        set_={name: target.c[name] + statement.excluded[name] for name in sums},
-    )
 
 
 async def name_ids(connection: AsyncConnection, some: Sequence[str]) -> dict[str, int]:
@@ -65,24 +110,35 @@ async def name_ids(connection: AsyncConnection, some: Sequence[str]) -> dict[str
     return found
 
 
+_TALLIES: Final = Bulk(
+    table="deadletter_tallies",
+    columns=(
+        ("group_id", "bigint"),
+        ("queue", "bigint"),
+        ("state", "smallint"),
+        ("letters", "bigint"),
+        ("bytes", "bigint"),
+    ),
+    then=(
+        "ON CONFLICT (group_id, queue, state) DO UPDATE SET "
+        "letters = deadletter_tallies.letters + excluded.letters, "
+        "bytes = deadletter_tallies.bytes + excluded.bytes"
+    ),
+)
+COUNTS: Final = Bulk(
+    table="deadletter_counts",
+    columns=(("group_id", "bigint"), ("minute", "bigint"), ("letters", "bigint")),
+    then=(
+        "ON CONFLICT (group_id, minute) DO UPDATE SET letters = deadletter_counts.letters + excluded.letters"
+    ),
+)
+
+
 async def add_tallies(
     connection: AsyncConnection,
     tally: Counter[tuple[int, int, int]],
     size: Counter[tuple[int, int, int]],
 ) -> None:
-    """So many letters and bytes more (or fewer) of a group, a queue and a state."""
-    await connection.execute(
-        adding(connection, tallies, ["group_id", "queue", "state"], ["letters", "bytes"]),
-        [
-            {"group_id": g, "queue": q, "state": s, "letters": n, "bytes": size[g, q, s]}
-            for (g, q, s), n in sorted(tally.items())
-        ],
-    )
-
-
-def least(connection: AsyncConnection, one: Any, other: Any) -> Any:
-    return func.least(one, other) if connection.dialect.name == "postgresql" else func.min(one, other)
-
-
-def greatest(connection: AsyncConnection, one: Any, other: Any) -> Any:
-    return func.greatest(one, other) if connection.dialect.name == "postgresql" else func.max(one, other)
+    """So many letters and bytes more (or fewer) of a group, a queue and a state. Once in a transaction, and
+    everybody in the same order: nobody waits for one who waits for him."""
+    await _TALLIES.put(connection, [(*place, count, size[place]) for place, count in sorted(tally.items())])

@@ -15,24 +15,31 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import event, select
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter
-from deadletter.errors import NotStored
+from deadletter.errors import NotStored, StoreUnreachable
+from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
+from deadletter.store.letters.facets import facets
 from deadletter.store.letters.ingesting import Ingest, Ingested
 from deadletter.store.letters.letter_changes import Retention
-from deadletter.store.letters.letter_rows import id_bytes
+from deadletter.store.letters.letter_contents import contents_of
+from deadletter.store.letters.letter_list import rows_of
+from deadletter.store.letters.letter_rows import begins_with, id_of, of_id
 from deadletter.store.letters.letter_tables import Kept, letters, steps
 from deadletter.store.letters.letter_views import (
     Facets,
@@ -48,6 +55,11 @@ from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
 CONNECTIONS: Final = 4
 _EARLIER: Final = 20
+_ALIKE: Final = 100
+"""So many letters are looked at to tell whether the beginning of an id means one."""
+_FILE: Final = "deadletter-file"
+_CACHE: Final = "PRAGMA cache_size = -16000"
+"""16 MB a connection: an index is written all over."""
 
 
 class LetterStore:
@@ -59,14 +71,25 @@ class LetterStore:
         self._now_ms = now_ms
         self._ingest = Ingest()
         self._ingesting = asyncio.Lock()
+        self._connections = 0
+        self._turn = asyncio.Lock()
+        event.listen(engine.sync_engine, "connect", self._connected)
+
+    def _connected(self, *_told: object) -> None:
+        self._connections += 1
 
     # -- coming in ---------------------------------------------------------------------------------------
     async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
         """Committed when it returns: only then may anybody ack them."""
+        prepared = await self._ingest.prepared(batch)
+        known = self._ingest.generation
         async with self._ingesting:
             try:
                 async with self._writing() as connection:
-                    done = await self._ingest.put(connection, batch, now_ms=self._now_ms())
+                    self._ingest.connected(self._connections)
+                    if self._ingest.generation != known:
+                        prepared = await self._ingest.prepared(batch)
+                    done = await self._ingest.put(connection, prepared, now_ms=self._now_ms())
             except BaseException:
                 self._ingest.rolled_back()
                 raise
@@ -82,14 +105,14 @@ class LetterStore:
     async def facets(self, query: LetterQuery) -> Facets:
         """How the found ones divide."""
         async with self._reading() as connection:
-            return await searching.facets(connection, query)
+            return await facets(connection, query)
 
     async def letter(self, name: str) -> LetterDetail:
         """One letter, by its number here, or by its id or the beginning of it. NotStored: there is none."""
         async with self._reading() as connection:
             number = await _number_of(connection, name)
-            (row,) = await searching.rows_of(connection, [number])
-            found = await searching.contents_of(connection, [number])
+            (row,) = await rows_of(connection, [number])
+            found = await contents_of(connection, [number])
             taken = await connection.execute(
                 select(steps).where(steps.c.letter == number).order_by(steps.c.id)
             )
@@ -97,12 +120,12 @@ class LetterStore:
                 LetterStep(at_ms=one.at_ms, step=one.step, who=one.who, why=one.why) for one in taken
             )
             others = select(letters.c.id).where(
-                letters.c.letter_id == id_bytes(row.letter_id),
+                of_id(row.letter_id),
                 letters.c.id != number,
                 letters.c.copy_of.is_(None),
             )
             before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
-            earlier = await searching.rows_of(connection, before)
+            earlier = await rows_of(connection, before)
             return LetterDetail(row=row, letter=found[number], steps=told, earlier=earlier)
 
     async def groups(self, query: GroupQuery) -> tuple[GroupView, ...]:
@@ -166,7 +189,6 @@ class LetterStore:
             second = await group_table.group_of(connection, other, now_ms=now_ms)
             await group_table.merge(connection, first, second)
             await self._note(connection, who, "merge", {"into": first.key, "other": second.key})
-        self._ingest.forget()
         return first
 
     async def split(self, key: str, *, who: str) -> None:
@@ -174,7 +196,6 @@ class LetterStore:
         async with self._writing() as connection:
             await group_table.split(connection, key)
             await self._note(connection, who, "split", {"key": key})
-        self._ingest.forget()
 
     async def discard(self, ids: Sequence[int], *, who: str, why: str) -> int:
         """Throw away; they can be taken back until their time is over. How many they were."""
@@ -212,15 +233,33 @@ class LetterStore:
     async def _reading(self) -> AsyncIterator[AsyncConnection]:
         with in_our_words(self.address):
             async with self._engine.connect() as connection:
+                await self._same_file(connection)
                 yield connection
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[AsyncConnection]:
+        """On SQLite one after the other, in the order in which they came: who waits for the file's lock tries
+        now and then, and whoever comes later may be quicker."""
+        alone = self._turn if isinstance(self.address, SqliteAddress) else nullcontext()
         with in_our_words(self.address):
-            async with self._engine.connect() as connection:
+            async with alone, self._engine.connect() as connection:
+                await self._same_file(connection)
                 await connection.execution_options(**WRITES)
                 async with connection.begin():
                     yield connection
+                    await self._same_file(connection)
+
+    async def _same_file(self, connection: AsyncConnection) -> None:
+        """A file that was moved or deleted takes everything, and nobody ever sees it again."""
+        if isinstance(self.address, SqliteAddress):
+            raw = await connection.get_raw_connection()
+            opened = raw.info.get(_FILE)
+            if opened != identity(self.address):
+                await connection.invalidate()
+                raise StoreUnreachable(
+                    f"the store {self.address} is no longer the file it was, somebody moved or replaced it; "
+                    "nothing was done"
+                )
 
     async def _note(
         self, connection: AsyncConnection, who: str, action: str, detail: dict[str, object]
@@ -231,23 +270,21 @@ class LetterStore:
 
 
 async def _number_of(connection: AsyncConnection, name: str) -> int:
-    """The letter of this number; else the newest visit of the one whose id is this, or begins so."""
     if name.isascii() and name.isdigit() and len(name) < 16:
         found = await connection.scalar(select(letters.c.id).where(letters.c.id == int(name)))
         if found is not None:
             return int(found)
-    called = letters.c.letter_id == id_bytes(name)
-    if 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name):
-        low, high = bytes.fromhex(name.ljust(32, "0")), bytes.fromhex(name.ljust(32, "f"))
-        called = called | letters.c.letter_id.between(low, high)
-    asked = select(letters.c.letter_id, func.max(letters.c.id)).where(called, letters.c.copy_of.is_(None))
-    found_ids = (await connection.execute(asked.group_by(letters.c.letter_id).limit(2))).all()
-    if len(found_ids) != 1:
+    hexadecimal = 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name)
+    wanted = begins_with(name) if hexadecimal else of_id(name)
+    asked = select(letters.c.id, letters.c.same).where(wanted, letters.c.copy_of.is_(None))
+    newest = (await connection.execute(asked.order_by(letters.c.id.desc()).limit(_ALIKE))).all()
+    found_ids = {id_of(bytes(same)) for _, same in newest}
+    if len(found_ids) != 1:  # visits of one letter are one: the newest is meant
         raise NotStored(
             f"letter {name}: expected its number in the store, or its id or the beginning of it; "
             f"{'no letter is called so' if not found_ids else 'several begin so'} (dlq letters lists them)"
         )
-    return int(found_ids[0][1])
+    return int(newest[0][0])
 
 
 @asynccontextmanager
@@ -260,6 +297,8 @@ async def open_letters(
     if prepare:
         await migrate(url)
     engine = new_engine(address, pool=CONNECTIONS)
+    if isinstance(address, SqliteAddress):
+        event.listen(engine.sync_engine, "connect", partial(_opened, address))
     try:
         if isinstance(address, SqliteAddress) and prepare:
             with in_our_words(address):
@@ -270,3 +309,10 @@ async def open_letters(
         yield LetterStore(address, engine, now_ms)
     finally:
         await engine.dispose()
+
+
+def _opened(address: SqliteAddress, connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    record.info[_FILE] = identity(address)
+    cursor = connection.cursor()
+    cursor.execute(_CACHE)
+    cursor.close()

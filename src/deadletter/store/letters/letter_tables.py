@@ -5,7 +5,17 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from sqlalchemy import BigInteger, Integer, LargeBinary, SmallInteger, String, column, table
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    String,
+    column,
+    literal_column,
+    table,
+)
 
 
 class Kept(IntEnum):
@@ -14,6 +24,9 @@ class Kept(IntEnum):
     OPEN = 0
     DISCARDED = 1
 
+
+IS_DISCARDED: Final[ColumnElement[int]] = literal_column(str(Kept.DISCARDED.value))
+"""Written out: a database finds the index of those only by a state that it sees."""
 
 names: Final = table("deadletter_names", column("id", BigInteger), column("name", String))
 groups: Final = table(
@@ -41,7 +54,6 @@ letters: Final = table(
     column("id", BigInteger),
     column("same", LargeBinary),
     column("message", LargeBinary),
-    column("letter_id", LargeBinary),
     column("copy_of", BigInteger),
     column("queue", BigInteger),
     column("group_id", BigInteger),
@@ -57,13 +69,18 @@ letters: Final = table(
     column("routing_key", BigInteger),
     column("error", String),
 )
+dictionaries: Final = table(
+    "deadletter_dictionaries",
+    column("id", BigInteger),
+    column("group_id", BigInteger),
+    column("data", LargeBinary),
+)
 contents: Final = table(
     "deadletter_contents",
     column("id", BigInteger),
-    column("exchange", LargeBinary),
-    column("routing_key", LargeBinary),
-    column("properties", LargeBinary),
-    column("body", LargeBinary),
+    column("dictionary", BigInteger),
+    column("wording", SmallInteger),
+    column("data", LargeBinary),
 )
 tallies: Final = table(
     "deadletter_tallies",

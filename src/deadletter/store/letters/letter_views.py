@@ -125,10 +125,12 @@ class LetterPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facet:
-    """So many letters with this value."""
+    """So many letters with this value. `label`: how people call it; of a group its title, as its value is its
+    number."""
 
     value: str
     letters: int
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,73 +10,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_column, select, text
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.core.grouping.compression import unpacked
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
-from deadletter.core.grouping.stored_letter import searched_text
+from deadletter.core.grouping.letter_words import words_of
+from deadletter.core.grouping.stored_letter import HEADER_CHARS, is_searched, read_inside, searched_text
 from deadletter.core.letter import header_values
-from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import RawMessage
 from deadletter.core.text.glob import glob
-from deadletter.errors import MessageError
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, id_bytes, id_text
-from deadletter.store.letters.letter_tables import Kept, contents, groups, letters, names, tallies
-from deadletter.store.letters.letter_views import Facet, Facets, LetterPage, LetterRow
+from deadletter.store.letters import word_index
+from deadletter.store.letters.letter_contents import contents_of
+from deadletter.store.letters.letter_list import KEPT, rows_of
+from deadletter.store.letters.letter_rows import clean, of_id
+from deadletter.store.letters.letter_tables import IS_DISCARDED, groups, letters, names, tallies
+from deadletter.store.letters.letter_views import LetterPage
 
 LOOK_S: Final = 0.4
 """A search that looks inside letters says how far it came after this time."""
-_PORTION: Final = 200
-FACETS_MAX: Final = 10_000
-"""Beyond that many, facets count the newest."""
-_WORD: Final = re.compile(r"\w+")
+_PORTION: Final = 500
+_LOOKED_INTO: Final = 50
+_FEW: Final = 500
+"""So few letters are looked into one by one, without asking the index of words."""
+_MAX_WORDS: Final = 20
+_VALUE_CHARS: Final = 4_000
 _QUOTED: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 Where: TypeAlias = Callable[[Sequence[Letter]], Awaitable[Sequence[bool]]]
 """Which of these letters a jq program wants."""
 
-_queue = names.alias("queue_name")
-_origin = names.alias("origin_name")
-_cause = names.alias("cause_name")
-_type = names.alias("type_name")
-_key = names.alias("key_name")
-_copy = letters.alias("copy")
-_COPIES: Final = (
-    select(func.count()).select_from(_copy).where(_copy.c.copy_of == letters.c.id).scalar_subquery()
-)
-_ROWS: Final = (
-    select(
-        letters.c.id,
-        letters.c.letter_id,
-        _queue.c.name.label("queue"),
-        _origin.c.name.label("origin"),
-        func.coalesce(groups.c.merged_into, groups.c.id).label("group"),
-        letters.c.state,
-        _cause.c.name.label("cause"),
-        letters.c.attempt,
-        letters.c.died_ms,
-        letters.c.stored_ms,
-        letters.c.bytes,
-        letters.c.message_id,
-        _type.c.name.label("type"),
-        _key.c.name.label("routing_key"),
-        letters.c.error,
-        _COPIES.label("copies"),
-    )
-    .select_from(letters)
-    .join(groups, groups.c.id == letters.c.group_id)
-    .join(_queue, _queue.c.id == letters.c.queue)
-    .join(_origin, _origin.c.id == groups.c.origin)
-    .join(_cause, _cause.c.id == letters.c.cause)
-    .join(_type, _type.c.id == letters.c.type)
-    .join(_key, _key.c.id == letters.c.routing_key)
-)
-_KEPT: Final = {LetterState.OPEN: Kept.OPEN, LetterState.DISCARDED: Kept.DISCARDED}
-_STATES: Final = {kept.value: state for state, kept in _KEPT.items()}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How the letters of a query are found: what must hold of a row, and the words that the index knows."""
+
+    conditions: tuple[ColumnElement[bool], ...]
+    words: tuple[str, ...]
+    error: str
+    """Text in small letters that must be in the error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """The next letters, and where to go on; None: there are no more."""
+
+    ids: list[int]
+    after: int | None
 
 
 async def find(
@@ -87,214 +69,118 @@ async def find(
     clock: Callable[[], float],
 ) -> LetterPage:
     """One page. `clock`: seconds, for the limit on looking inside."""
-    conditions = await _conditions(connection, query)
-    if conditions is None:
+    plan = await plan_of(connection, query)
+    if plan is None:
         return LetterPage(letters=(), more=None, looked_at=0)
-    if not query.looks_inside:
-        found = await _portion(connection, query, conditions, query.after, query.limit + 1)
-        rows = await rows_of(connection, found[: query.limit], query.order)
-        more = found[query.limit - 1] if len(found) > query.limit else None
-        return LetterPage(letters=rows, more=more, looked_at=0)
+    inside = query.looks_inside
+    size = _PORTION if inside or plan.words or plan.error else query.limit + 1
     until = clock() + LOOK_S
     kept: list[int] = []
-    after, looked_at = query.after, 0
-    while len(kept) < query.limit and clock() < until:
-        some = await _portion(connection, query, conditions, after, _PORTION)
-        if not some:
-            after = None
+    more, looked_at = query.after, 0
+    while True:
+        portion = await next_portion(connection, plan, query.order, more, size)
+        for start in range(0, len(portion.ids), _LOOKED_INTO):
+            some = portion.ids[start : start + _LOOKED_INTO]
+            wanted = await _wanted(connection, some, query, where) if inside else set(some)
+            looked_at += len(some) if inside else 0
+            kept += [number for number in some if number in wanted]
+            if len(kept) > query.limit or clock() >= until:
+                more = some[-1]
+                break
+        else:
+            more = portion.after
+        if more is None or len(kept) > query.limit or clock() >= until:
             break
-        wanted = await _wanted(await contents_of(connection, some), query, where)
-        for number in some:
-            after = number
-            looked_at += 1
-            if number in wanted:
-                kept.append(number)
-                if len(kept) == query.limit:
-                    break
-        if len(some) < _PORTION and after == some[-1]:
-            after = None
-            break
-    return LetterPage(letters=await rows_of(connection, kept, query.order), more=after, looked_at=looked_at)
+    if len(kept) > query.limit:
+        kept = kept[: query.limit]
+        more = kept[-1]
+    return LetterPage(letters=await rows_of(connection, kept, query.order), more=more, looked_at=looked_at)
 
 
-async def facets(connection: AsyncConnection, query: LetterQuery) -> Facets:
-    """How many, by queue, origin, cause and group. By queue, origin, group and state the counts are kept
-    with every change; anything else is counted, up to FACETS_MAX of the newest."""
-    if _by_tallies(query):
-        return await _tallied(connection, query)
-    conditions = await _conditions(connection, query)
-    if conditions is None:
-        return Facets(by={}, exact=True, total=0)
-    newest = (
-        select(letters.c.id).where(*conditions).order_by(letters.c.id.desc()).limit(FACETS_MAX + 1)
-    ).subquery()
-    by: dict[str, tuple[Facet, ...]] = {}
-    total = 0
-    for name, value in (
-        ("queue", _queue.c.name),
-        ("origin", _origin.c.name),
-        ("cause", _cause.c.name),
-        ("group", groups.c.title),
-    ):
-        counted = (
-            select(value, func.count().label("count"))
-            .select_from(letters)
-            .join(newest, newest.c.id == letters.c.id)
-            .join(groups, groups.c.id == letters.c.group_id)
-            .join(_queue, _queue.c.id == letters.c.queue)
-            .join(_origin, _origin.c.id == groups.c.origin)
-            .join(_cause, _cause.c.id == letters.c.cause)
-            .group_by(value)
-            .order_by(literal_column("count").desc())
-        )
-        found = tuple(Facet(value=v, letters=n) for v, n in await connection.execute(counted))
-        total = sum(facet.letters for facet in found)
-        by[name] = found[:50]
-    return Facets(by=by, exact=total <= FACETS_MAX and not query.looks_inside, total=min(total, FACETS_MAX))
-
-
-def _by_tallies(query: LetterQuery) -> bool:
-    return query == LetterQuery(
-        queue=query.queue,
-        origin=query.origin,
-        group=query.group,
-        state=query.state,
-        order=query.order,
-        after=query.after,
-        limit=query.limit,
-    )
-
-
-async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
-    conditions: list[ColumnElement[bool]] = [tallies.c.letters > 0]
-    if query.state is not None:
-        conditions.append(tallies.c.state == _KEPT[query.state].value)
-    if query.queue is not None:
-        conditions.append(_queue.c.name == query.queue)
-    if query.origin is not None:
-        conditions.append(_origin.c.name == query.origin)
-    if query.group is not None:
-        conditions.append(func.coalesce(groups.c.merged_into, groups.c.id) == query.group)
-    by: dict[str, tuple[Facet, ...]] = {}
-    total = 0
-    for name, value in (
-        ("queue", _queue.c.name),
-        ("origin", _origin.c.name),
-        ("group", groups.c.title),
-        ("category", groups.c.category),
-    ):
-        counted = (
-            select(value, func.sum(tallies.c.letters).label("count"))
-            .select_from(tallies)
-            .join(groups, groups.c.id == tallies.c.group_id)
-            .join(_queue, _queue.c.id == tallies.c.queue)
-            .join(_origin, _origin.c.id == groups.c.origin)
-            .where(*conditions)
-            .group_by(value)
-            .order_by(literal_column("count").desc())
-        )
-        found = tuple(Facet(value=v, letters=int(n)) for v, n in await connection.execute(counted))
-        total = sum(facet.letters for facet in found)
-        by[name] = found[:50]
-    return Facets(by=by, exact=True, total=total)
-
-
-# -- rows ------------------------------------------------------------------------------------------------
-async def rows_of(
-    connection: AsyncConnection, ids: Sequence[int], order: LetterOrder = LetterOrder.NEWEST
-) -> tuple[LetterRow, ...]:
-    """The rows of these letters."""
-    found: list[LetterRow] = []
-    asked = _ROWS.where(letters.c.id.in_(bindparam("some", expanding=True)))
-    for start in range(0, len(ids), ASKED_AT_ONCE):
-        rows = await connection.execute(asked, {"some": list(ids[start : start + ASKED_AT_ONCE])})
-        found += [_row(row) for row in rows]
-    found.sort(key=lambda row: row.id, reverse=order is LetterOrder.NEWEST)
-    return tuple(found)
-
-
-def _row(row: Any) -> LetterRow:
-    told = dict(row._mapping)  # noqa: SLF001 -- SQLAlchemy's public name for it
-    return LetterRow(
-        **{**told, "letter_id": id_text(bytes(told["letter_id"])), "state": _STATES[told["state"]]}
-    )
-
-
-async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, Letter]:
-    """These letters, unpacked."""
-    asked = (
-        select(contents, _queue.c.name)
-        .join(letters, letters.c.id == contents.c.id)
-        .join(_queue, _queue.c.id == letters.c.queue)
-        .where(contents.c.id.in_(bindparam("some", expanding=True)))
-    )
-    found: dict[int, Letter] = {}
-    for start in range(0, len(ids), ASKED_AT_ONCE):
-        rows = await connection.execute(asked, {"some": list(ids[start : start + ASKED_AT_ONCE])})
-        for number, exchange, key, properties, body, queue in rows:
-            found[number] = Letter(
-                source=queue,
-                message=RawMessage(unpacked(bytes(properties)), unpacked(bytes(body))),
-                came_by=ExchangeKey(bytes(exchange), bytes(key)),
-                redelivered=False,
-            )
-    return found
-
-
-async def _portion(
-    connection: AsyncConnection,
-    query: LetterQuery,
-    conditions: Sequence[ColumnElement[bool]],
-    after: int | None,
-    limit: int,
-) -> list[int]:
-    asked: Select[Any] = select(letters.c.id).where(*conditions).limit(limit)
-    newest = query.order is LetterOrder.NEWEST
-    if after is not None:
-        asked = asked.where(letters.c.id < after if newest else letters.c.id > after)
-    if words := _words(query):
-        asked = asked.where(_matches(connection, words))
+async def next_portion(
+    connection: AsyncConnection, plan: Plan, order: LetterOrder, after: int | None, size: int
+) -> Portion:
+    """The letters among the next ones that are as planned; as to words, as far as the index knows."""
+    newest = order is LetterOrder.NEWEST
+    asked: Select[Any] = select(letters.c.id, letters.c.error).where(*plan.conditions)
     asked = asked.order_by(letters.c.id.desc() if newest else letters.c.id)
-    return [int(number) for (number,) in await connection.execute(asked)]
+    if plan.words:
+        some = await word_index.having(connection, plan.words, after=after, newest=newest, limit=size)
+        asked = asked.where(letters.c.id.in_(bindparam("some", expanding=True)))
+        rows = (await connection.execute(asked, {"some": some})).all() if some else []
+        full, last = len(some) == size, some[-1] if some else None
+    else:
+        if after is not None:
+            asked = asked.where(letters.c.id < after if newest else letters.c.id > after)
+        rows = list((await connection.execute(asked.limit(size))).all())
+        full, last = len(rows) == size, rows[-1].id if rows else None
+    ids = [int(number) for number, error in rows if not plan.error or _says(error, plan.error)]
+    return Portion(ids=ids, after=last if full else None)
 
 
-async def _conditions(connection: AsyncConnection, query: LetterQuery) -> list[ColumnElement[bool]] | None:
-    """What must hold of a row; None: a name that is in no row."""
+def _says(error: str, wanted: str) -> bool:
+    return wanted in error.lower() and set(words_of(wanted)) <= set(words_of(error))
+
+
+async def plan_of(connection: AsyncConnection, query: LetterQuery) -> Plan | None:
+    """None: a name that no letter has."""
     conditions: list[ColumnElement[bool]] = [letters.c.copy_of.is_(None)]
     columns = letters.c
+    words = _words(query)
     if query.ids:
         conditions.append(columns.id.in_(query.ids))
-    if query.state is not None:
-        conditions.append(columns.state == _KEPT[query.state].value)
+    if query.state is LetterState.DISCARDED:
+        conditions.append(columns.state == IS_DISCARDED)
+    elif query.state is not None:
+        conditions.append(columns.state == KEPT[query.state].value)
+    few = bool(query.ids or query.letter_id)
     for name, column in ((query.queue, columns.queue), (query.cause, columns.cause)):
-        if name is not None:
-            number = await connection.scalar(select(names.c.id).where(names.c.name == name))
-            if number is None:
-                return None
-            conditions.append(column == number)
+        if name is None:
+            continue
+        number = await connection.scalar(select(names.c.id).where(names.c.name == clean(name)))
+        if number is None:
+            return None
+        conditions.append(column == number)
+        if column is columns.cause:
+            words.append(word_index.cause_word(int(number)))
     if query.group is not None or query.origin is not None:
         some = await _groups(connection, query)
-        if not some:
-            return None
-        conditions.append(columns.group_id.in_(some))
+        conditions.append(columns.group_id.in_(some) if some else false())
+        held = select(func.coalesce(func.sum(tallies.c.letters), 0)).where(tallies.c.group_id.in_(some))
+        few = few or not some or int(await connection.scalar(held) or 0) <= _FEW
     if query.message_id is not None:
-        conditions.append(columns.message_id == query.message_id)
+        conditions.append(columns.message_id == clean(query.message_id))
+        words += words_of(clean(query.message_id))
     if query.letter_id is not None:
-        conditions.append(columns.letter_id == id_bytes(query.letter_id))
+        conditions.append(of_id(query.letter_id))
+    if query.died_from_ms is not None or query.died_until_ms is not None:
+        conditions += await _died(connection, query)
+    error = clean(query.error or "").lower()
+    return Plan(conditions=tuple(conditions), words=() if few else tuple(words[:_MAX_WORDS]), error=error)
+
+
+async def _died(connection: AsyncConnection, query: LetterQuery) -> list[ColumnElement[bool]]:
+    """By index it is told between which ids those are that died then: they came nearly in that order."""
+    column = letters.c.died_ms
+    conditions: list[ColumnElement[bool]] = []
     if query.died_from_ms is not None:
-        conditions.append(columns.died_ms >= query.died_from_ms)
+        conditions.append(column >= query.died_from_ms)
     if query.died_until_ms is not None:
-        conditions.append(columns.died_ms < query.died_until_ms)
-    if query.error is not None:
-        conditions.append(func.lower(columns.error).contains(query.error.lower(), autoescape=True))
-    return conditions
+        conditions.append(column < query.died_until_ms)
+    bounds = select(func.min(letters.c.id), func.max(letters.c.id)).where(*conditions)
+    first, last = (await connection.execute(bounds)).one()
+    if first is None:
+        return [false()]
+    return [*conditions, letters.c.id.between(int(first), int(last))]
 
 
 async def _groups(connection: AsyncConnection, query: LetterQuery) -> list[int]:
-    asked = select(groups.c.id).join(_origin, _origin.c.id == groups.c.origin)
+    """With those that were merged into it."""
+    origin = names.alias("origin_name")
+    asked = select(groups.c.id).join(origin, origin.c.id == groups.c.origin)
     conditions: list[ColumnElement[bool]] = []
     if query.origin is not None:
-        conditions.append(_origin.c.name == query.origin)
+        conditions.append(origin.c.name == clean(query.origin))
     if query.group is not None:
         conditions.append((groups.c.id == query.group) | (groups.c.merged_into == query.group))
     return [int(number) for (number,) in await connection.execute(asked.where(and_(*conditions)))]
@@ -302,25 +188,20 @@ async def _groups(connection: AsyncConnection, query: LetterQuery) -> list[int]:
 
 # -- words and looks inside ------------------------------------------------------------------------------
 def _words(query: LetterQuery) -> list[str]:
-    """The words that the index must know: of the text, and of header names and values."""
-    told = [query.text or ""]
-    told += [f"{name} {value}" for name, value in query.headers if "*" not in value]
-    return _WORD.findall(" ".join(told).lower())[:20]
+    """The words that the index must know: of the text, of the error, and of headers that are in it."""
+    found = words_of(clean(query.text or "")) + words_of(clean(query.error or ""))
+    for name, pattern in query.headers:
+        if is_searched(name):
+            found += words_of(clean(name))
+            if "*" not in pattern and len(pattern) < HEADER_CHARS:
+                found += words_of(clean(pattern))
+    return list(dict.fromkeys(found))
 
 
-def _matches(connection: AsyncConnection, words: Sequence[str]) -> ColumnElement[bool]:
-    if connection.dialect.name == "postgresql":
-        found = text(
-            "SELECT c.id FROM deadletter_contents c WHERE c.words @@ to_tsquery('simple', :words)"
-        ).bindparams(words=" & ".join(f"'{word}'" for word in words))
-    else:
-        found = text("SELECT rowid FROM deadletter_words WHERE deadletter_words MATCH :words").bindparams(
-            words=" AND ".join(f'"{word}"' for word in words)
-        )
-    return letters.c.id.in_(found.columns(letters.c.id).scalar_subquery())
-
-
-async def _wanted(found: dict[int, Letter], query: LetterQuery, where: Where | None) -> set[int]:
+async def _wanted(
+    connection: AsyncConnection, some: Sequence[int], query: LetterQuery, where: Where | None
+) -> set[int]:
+    found = await contents_of(connection, some)
     wanted = [
         number
         for number, letter in found.items()
@@ -335,17 +216,20 @@ async def _wanted(found: dict[int, Letter], query: LetterQuery, where: Where | N
 def _has_headers(letter: Letter, wanted: Sequence[tuple[str, str]]) -> bool:
     if not wanted:
         return True
-    try:
-        headers = letter.headers
-    except MessageError:
-        return False
-    return all(
-        glob(pattern, header_values.text(headers.get(name), 4_000) or "\0") for name, pattern in wanted
-    )
+    headers = read_inside(letter).headers
+    told = ((pattern, header_values.text(headers.get(name), _VALUE_CHARS)) for name, pattern in wanted)
+    return all(value is not None and glob(pattern, value) for pattern, value in told)
 
 
 def _has_text(letter: Letter, wanted: str | None) -> bool:
-    if not wanted:
-        return True
-    said = searched_text(letter).lower()
-    return all((quoted or word).lower() in said for quoted, word in _QUOTED.findall(wanted))
+    """As it stands there, and in whole words: as the index has them."""
+    return not wanted or has_words(searched_text(letter), wanted)
+
+
+def has_words(said: str, wanted: str) -> bool:
+    """Whether each word, or what stands in quotes, is in a text."""
+    said = clean(said)
+    low = said.lower()
+    if not all(clean(quoted or word).lower() in low for quoted, word in _QUOTED.findall(wanted)):
+        return False
+    return set(words_of(clean(wanted))) <= set(words_of(said))

@@ -44,7 +44,6 @@ def upgrade(op: Operations) -> None:
         sa.Column("id", _BIG, primary_key=True),
         sa.Column("same", sa.LargeBinary, nullable=False),
         sa.Column("message", sa.LargeBinary, nullable=False),
-        sa.Column("letter_id", sa.LargeBinary, nullable=False),
         sa.Column("copy_of", _BIG),
         sa.Column("queue", _BIG, nullable=False),
         sa.Column("group_id", _BIG, nullable=False),
@@ -61,22 +60,37 @@ def upgrade(op: Operations) -> None:
         sa.Column("error", sa.Text, nullable=False),
     )
     op.create_index("deadletter_letters_same", "deadletter_letters", ["same", "message"], unique=True)
-    op.create_index("deadletter_letters_letter_id", "deadletter_letters", ["letter_id"])
     op.create_index("deadletter_letters_group", "deadletter_letters", ["group_id", "id"])
+    op.create_index("deadletter_letters_queue", "deadletter_letters", ["queue", "id"])
+    op.create_index("deadletter_letters_died", "deadletter_letters", ["died_ms"])
+    copies, discarded = sa.text("copy_of IS NOT NULL"), sa.text("state = 1")
     op.create_index(
-        "deadletter_letters_message_id",
+        "deadletter_letters_copies",
         "deadletter_letters",
-        ["message_id"],
-        sqlite_where=sa.text("message_id <> ''"),
-        postgresql_where=sa.text("message_id <> ''"),
+        ["copy_of"],
+        sqlite_where=copies,
+        postgresql_where=copies,
     )
+    op.create_index(
+        "deadletter_letters_discarded",
+        "deadletter_letters",
+        ["queue", "changed_ms"],
+        sqlite_where=discarded,
+        postgresql_where=discarded,
+    )
+    op.create_table(
+        "deadletter_dictionaries",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("group_id", _BIG, nullable=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+    )
+    op.create_index("deadletter_dictionaries_group", "deadletter_dictionaries", ["group_id"])
     op.create_table(
         "deadletter_contents",
         sa.Column("id", _BIG, primary_key=True),
-        sa.Column("exchange", sa.LargeBinary, nullable=False),
-        sa.Column("routing_key", sa.LargeBinary, nullable=False),
-        sa.Column("properties", sa.LargeBinary, nullable=False),
-        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("dictionary", _BIG),
+        sa.Column("wording", sa.SmallInteger, nullable=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
     )
     op.create_table(
         "deadletter_tallies",
@@ -85,12 +99,14 @@ def upgrade(op: Operations) -> None:
         sa.Column("state", sa.SmallInteger, primary_key=True),
         sa.Column("letters", sa.BigInteger, nullable=False),
         sa.Column("bytes", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "deadletter_counts",
         sa.Column("group_id", _BIG, primary_key=True),
         sa.Column("minute", sa.BigInteger, primary_key=True),
         sa.Column("letters", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_index("deadletter_counts_minute", "deadletter_counts", ["minute"])
     op.create_table(
@@ -101,6 +117,7 @@ def upgrade(op: Operations) -> None:
         sa.Column("letters", sa.BigInteger, nullable=False),
         sa.Column("first_ms", sa.BigInteger, nullable=False),
         sa.Column("last_ms", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "deadletter_notes",
@@ -130,13 +147,17 @@ def upgrade(op: Operations) -> None:
     )
     op.create_index("deadletter_steps_letter", "deadletter_steps", ["letter"])
     if postgres:
-        op.execute("ALTER TABLE deadletter_contents ADD COLUMN words tsvector")
-        op.execute("CREATE INDEX deadletter_contents_words ON deadletter_contents USING gin (words)")
+        op.execute("CREATE TABLE deadletter_words (id bigint PRIMARY KEY, words tsvector NOT NULL)")
+        op.execute("CREATE INDEX deadletter_words_words ON deadletter_words USING gin (words)")
+        # two writers at once: one of them stores the letter, the other a copy of it
+        op.execute(
+            "CREATE UNIQUE INDEX deadletter_letters_first ON deadletter_letters (same) WHERE copy_of IS NULL"
+        )
         op.execute("CREATE SEQUENCE deadletter_letter_ids")
     else:
         op.execute("CREATE TABLE deadletter_ids (last integer NOT NULL)")
         op.execute("INSERT INTO deadletter_ids VALUES (0)")
         op.execute(
             "CREATE VIRTUAL TABLE deadletter_words USING fts5"
-            "(words, content='', detail=none, columnsize=0, tokenize='unicode61 remove_diacritics 0')"
+            "(words, content='', detail=none, columnsize=0, tokenize='ascii')"
         )

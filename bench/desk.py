@@ -1,0 +1,251 @@
+"""How fast the desk takes letters in, finds and forgets them, how large it gets: `python -m bench.desk`.
+
+Letters of 1,000 bytes with the headers and stacks of a parked one are read, grouped and stored in batches, on
+SQLite and on a private PostgreSQL, while the next batch is prepared: what counts is from a letter to its
+commit. Then questions are asked, many times each, and the time at which 95 of 100 are answered is told. Then
+retention takes letters out while others come in, and the longest wait for a commit is told. The bars are for
+a million letters in 2,000 groups; a smaller count is a look, not a measurement.
+
+    python -m bench.desk                                  # both databases, a million letters
+    python -m bench.desk --store sqlite --count 50000 --groups 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from tests.postgres import private_postgres
+
+from bench import report
+from bench.conditions import BUSY_PER_CORE
+from bench.desk_letters import letters
+from bench.figures import Bar
+from bench.options import positive
+from deadletter.core.grouping.group_query import GroupQuery
+from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.grouping.stored_letter import stored_letter
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.names import PARKED
+from deadletter.errors import DeadletterError
+from deadletter.store.letters.letter_changes import Retention
+from deadletter.store.letters.letter_store import LetterStore, open_letters
+
+COUNT: Final = 1_000_000
+GROUPS: Final = 2_000
+BATCH: Final = 1_000
+PACE_BAR: Final = 5_000
+ASKED_BAR_MS: Final = 150.0
+TEXT_BAR_MS: Final = 500.0
+BODY_BAR: Final = 1.6
+LETTER_BAR_BYTES: Final = 400
+FORGOTTEN: Final = 100_000
+STOPPED_BAR_MS: Final = 100.0
+ASKED: Final = 40
+_PRESSED: Final = 2_000
+_LEVEL: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    letters: int
+    seconds: float
+    cpu_us: float
+    rss_mb: tuple[float, float]
+    """After the first tenth, and at the end."""
+
+
+def main() -> int:
+    options = _options()
+    console = report.wide_console()
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    report.warn_if_busy(console, load, cores, is_busy=load > BUSY_PER_CORE * cores)
+    console.print(
+        f"{options.count:,} letters in {options.groups:,} groups, batches of {BATCH:,}; {cores} cores, "
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    )
+    bars: list[Bar] = []
+    try:
+        for name in options.store or ("sqlite", "postgresql"):
+            with _place(name) as url:
+                bars += asyncio.run(_measure(console, options, name, url))
+    except DeadletterError as error:
+        console.print(f"[red]The measurement broke off:[/] {error}", soft_wrap=True)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    report.show_bars(console, bars)
+    return 0 if all(bar.passed for bar in bars) else 1
+
+
+@contextmanager
+def _place(name: str) -> Iterator[str]:
+    if name == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="dlq-desk-") as folder:
+            yield f"sqlite:///{folder}/desk.db"
+    else:
+        with private_postgres() as server:
+            yield server.url
+
+
+async def _measure(console: Console, options: argparse.Namespace, name: str, url: str) -> list[Bar]:
+    where = f"{name}, {options.count:,} letters"
+    async with open_letters(url) as store:
+        filled = await _fill(store, letters(options.count, groups=options.groups))
+        per_s = filled.letters / filled.seconds
+        console.print(
+            f"{name}: {per_s:,.0f} letters/s, {filled.cpu_us:.0f} µs of our CPU per letter, "
+            f"{filled.rss_mb[0]:.0f} MB after the first tenth, {filled.rss_mb[1]:.0f} MB at the end"
+        )
+        bars = [
+            Bar(what=f"{where}: {per_s:,.0f} stored a second, needed {PACE_BAR:,}", passed=per_s >= PACE_BAR)
+        ]
+        for what, bar_ms, ask in _questions(store, options.groups):
+            p95_ms = await _p95_ms(ask)
+            said = f"{where}: {what} {p95_ms:.0f} ms at p95, allowed {bar_ms:.0f}"
+            console.print(f"  {said}")
+            bars.append(Bar(what=said, passed=p95_ms < bar_ms))
+        if name == "sqlite":
+            bars.append(_size(where, options, Path(url.removeprefix("sqlite:///"))))
+        bars.append(await _forgetting(store, where, options))
+        return bars
+
+
+async def _fill(store: LetterStore, some: Iterator[Letter]) -> Filled:
+    """The next batch is read while the last one is written; making letters up does not count."""
+    made, seconds, cpu, early_mb = 0, 0.0, 0.0, 0.0
+    while bunch := list(islice(some, 10 * BATCH)):
+        began, cpu_began = time.perf_counter(), time.process_time()
+        writing: asyncio.Task[object] | None = None
+        for start in range(0, len(bunch), BATCH):
+            now_ms = int(time.time() * 1000)
+            batch = []
+            for place, letter in enumerate(bunch[start : start + BATCH]):
+                batch.append(stored_letter(letter, now_ms=now_ms))
+                if place % 50 == 0:  # as a service, whose letters come one by one
+                    await asyncio.sleep(0)
+            if writing is not None:
+                await writing
+            writing = asyncio.create_task(store.ingest(batch))
+        assert writing is not None
+        await writing
+        seconds += time.perf_counter() - began
+        cpu += time.process_time() - cpu_began
+        made += len(bunch)
+        early_mb = early_mb or _rss_mb()
+    return Filled(letters=made, seconds=seconds, cpu_us=cpu / made * 1e6, rss_mb=(early_mb, _rss_mb()))
+
+
+def _questions(
+    store: LetterStore, groups: int
+) -> Iterator[tuple[str, float, Callable[[int], Awaitable[object]]]]:
+    day_ms = 24 * 3_600_000
+    began_ms = 1_790_812_800_000
+    yield "groups", ASKED_BAR_MS, lambda n: store.groups(GroupQuery(offset=n))
+    yield "a group", ASKED_BAR_MS, lambda n: store.group(str(1 + n % groups))
+    yield "a group's letters", ASKED_BAR_MS, lambda n: store.find(LetterQuery(group=1 + n % groups))
+    yield "the newest", ASKED_BAR_MS, lambda _n: store.find(LetterQuery())
+    yield (
+        "by cause and origin",
+        ASKED_BAR_MS,
+        lambda _n: store.find(LetterQuery(cause="permanent", origin="shop.amber")),
+    )
+    yield "by cause that none has", ASKED_BAR_MS, lambda _n: store.find(LetterQuery(cause="shop.amber"))
+    yield (
+        "by an hour",
+        ASKED_BAR_MS,
+        lambda n: store.find(
+            LetterQuery(
+                died_from_ms=began_ms + n * day_ms // 20, died_until_ms=began_ms + (n + 1) * day_ms // 20
+            )
+        ),
+    )
+    yield "by error", ASKED_BAR_MS, lambda _n: store.find(LetterQuery(error="did not answer"))
+    yield "facets of all", ASKED_BAR_MS, lambda _n: store.facets(LetterQuery())
+    yield "facets of a group", ASKED_BAR_MS, lambda n: store.facets(LetterQuery(group=1 + n % groups))
+    yield "facets by cause", ASKED_BAR_MS, lambda _n: store.facets(LetterQuery(cause="permanent"))
+    yield "a word many have", TEXT_BAR_MS, lambda _n: store.find(LetterQuery(text="street"))
+    yield "a word few have", TEXT_BAR_MS, lambda n: store.find(LetterQuery(text=str(10_000_000 + n)))
+    yield "three words", TEXT_BAR_MS, lambda _n: store.find(LetterQuery(text="amber willow maple"))
+
+
+async def _p95_ms(ask: Callable[[int], Awaitable[object]]) -> float:
+    times: list[float] = []
+    for number in range(ASKED):
+        began = time.perf_counter()
+        await ask(number)
+        times.append(time.perf_counter() - began)
+    return sorted(times)[int(0.95 * len(times))] * 1e3
+
+
+def _size(where: str, options: argparse.Namespace, path: Path) -> Bar:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    size = path.stat().st_size / options.count
+    sample = letters(min(_PRESSED, options.count), groups=options.groups)
+    pressed = [len(zlib.compress(letter.body, _LEVEL)) for letter in sample]
+    allowed = BODY_BAR * sum(pressed) / len(pressed) + LETTER_BAR_BYTES
+    return Bar(what=f"{where}: {size:,.0f} bytes a letter, allowed {allowed:,.0f}", passed=size <= allowed)
+
+
+async def _forgetting(store: LetterStore, where: str, options: argparse.Namespace) -> Bar:
+    """Letters go while others come, in small batches; the longest wait beyond what a batch takes alone."""
+    forgotten = min(FORGOTTEN, options.count // 2)
+    small = 100
+    more = letters(options.count, groups=options.groups, seed=8, first=options.count)
+    going = asyncio.Event()
+
+    async def put() -> float:
+        batch = [stored_letter(letter, now_ms=0) for letter in islice(more, small)]
+        began = time.perf_counter()
+        await store.ingest(batch)
+        return time.perf_counter() - began
+
+    alone = sorted([await put() for _ in range(ASKED)])[ASKED // 2]
+
+    async def forget() -> None:
+        left = options.count - forgotten
+        while await store.forget_some(PARKED, Retention(letters=left)):
+            pass
+        going.set()
+
+    task = asyncio.create_task(forget())
+    waits: list[float] = []
+    while not going.is_set():
+        waits.append(await put())
+        await asyncio.sleep(0.02)
+    await task
+    stopped_ms = (max(waits) - alone) * 1e3
+    what = f"{where}: {forgotten:,} forgotten, ingest waited {stopped_ms:.0f} ms longer at most"
+    return Bar(what=f"{what}, allowed {STOPPED_BAR_MS:.0f}", passed=stopped_ms <= STOPPED_BAR_MS)
+
+
+def _rss_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="How fast the desk is, and how large it gets.")
+    parser.add_argument("--store", action="append", choices=("sqlite", "postgresql"))
+    parser.add_argument("--count", type=positive, default=COUNT)
+    parser.add_argument("--groups", type=positive, default=GROUPS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

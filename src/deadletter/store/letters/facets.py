@@ -1,0 +1,143 @@
+"""How found letters divide: by queue, origin, cause, group and category."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
+from deadletter.store.letters.letter_list import KEPT
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, clean
+from deadletter.store.letters.letter_tables import groups, letters, names, tallies
+from deadletter.store.letters.letter_views import Facet, Facets
+from deadletter.store.letters.searching import Plan, next_portion, plan_of
+
+FACETS_MAX: Final = 10_000
+"""Beyond that many, facets count the newest."""
+_SHOWN: Final = 50
+_PORTION: Final = 2_500
+_root = groups.alias("root")
+_queue = names.alias("queue_name")
+_origin = names.alias("origin_name")
+_GROUP: Final = (
+    _origin.c.name.label("origin"),
+    _root.c.id.label("group"),
+    _root.c.title.label("title"),
+    _root.c.category.label("category"),
+)
+
+
+async def facets(connection: AsyncConnection, query: LetterQuery) -> Facets:
+    """How many. By queue, origin, group and state the counts are kept with every change; anything else is
+    counted, up to FACETS_MAX of the newest, and where letters had to be looked into, as many as may match."""
+    if _by_tallies(query):
+        return await _tallied(connection, query)
+    plan = await plan_of(connection, query)
+    if plan is None:
+        return Facets(by={}, exact=True, total=0)
+    return await _counted(connection, query, plan)
+
+
+def _by_tallies(query: LetterQuery) -> bool:
+    return query == LetterQuery(
+        queue=query.queue,
+        origin=query.origin,
+        group=query.group,
+        state=query.state,
+        order=query.order,
+        after=query.after,
+        limit=query.limit,
+    )
+
+
+async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
+    conditions: list[ColumnElement[bool]] = [tallies.c.letters > 0]
+    if query.state is not None:
+        conditions.append(tallies.c.state == KEPT[query.state].value)
+    if query.queue is not None:
+        conditions.append(_queue.c.name == clean(query.queue))
+    if query.origin is not None:
+        conditions.append(_origin.c.name == clean(query.origin))
+    if query.group is not None:
+        conditions.append(_root.c.id == query.group)
+    asked = (
+        select(
+            _queue.c.name.label("queue"),
+            *_GROUP,
+            func.sum(tallies.c.letters).label("letters"),
+        )
+        .select_from(tallies)
+        .join(groups, groups.c.id == tallies.c.group_id)
+        .join(_root, _root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
+        .join(_queue, _queue.c.id == tallies.c.queue)
+        .join(_origin, _origin.c.id == groups.c.origin)
+        .where(*conditions)
+        .group_by(_queue.c.name, _origin.c.name, _root.c.id, _root.c.title, _root.c.category)
+    )
+    rows = (await connection.execute(asked)).mappings().all()
+    return _divided(rows, ("queue", "origin", "group", "category"), exact=True)
+
+
+async def _counted(connection: AsyncConnection, query: LetterQuery, plan: Plan) -> Facets:
+    found: list[int] = []
+    after: int | None = None
+    while len(found) <= FACETS_MAX:
+        portion = await next_portion(connection, plan, LetterOrder.NEWEST, after, _PORTION)
+        found += portion.ids
+        after = portion.after
+        if after is None:
+            break
+    exact = after is None and len(found) <= FACETS_MAX and not query.looks_inside
+    times = Counter[tuple[int, int, int]]()
+    for start in range(0, min(len(found), FACETS_MAX), ASKED_AT_ONCE):
+        some = found[start : min(start + ASKED_AT_ONCE, FACETS_MAX)]
+        asked = select(letters.c.queue, letters.c.group_id, letters.c.cause).where(letters.c.id.in_(some))
+        times.update((int(q), int(g), int(c)) for q, g, c in await connection.execute(asked))
+    called = await _called(connection, sorted({one for queue, _, cause in times for one in (queue, cause)}))
+    members = await _members(connection, sorted({group for _, group, _ in times}))
+    rows = [
+        {**members[group], "queue": called[queue], "cause": called[cause], "letters": letters_}
+        for (queue, group, cause), letters_ in times.items()
+    ]
+    return _divided(rows, ("queue", "origin", "cause", "group", "category"), exact=exact)
+
+
+async def _called(connection: AsyncConnection, some: Sequence[int]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for start in range(0, len(some), ASKED_AT_ONCE):
+        asked = select(names).where(names.c.id.in_(some[start : start + ASKED_AT_ONCE]))
+        found.update((int(number), str(name)) for number, name in await connection.execute(asked))
+    return found
+
+
+async def _members(connection: AsyncConnection, some: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Of each group: its origin, and the group that it is shown as."""
+    found: dict[int, dict[str, Any]] = {}
+    for start in range(0, len(some), ASKED_AT_ONCE):
+        asked = (
+            select(groups.c.id, *_GROUP)
+            .join(_root, _root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
+            .join(_origin, _origin.c.id == groups.c.origin)
+            .where(groups.c.id.in_(some[start : start + ASKED_AT_ONCE]))
+        )
+        found.update((int(row["id"]), dict(row)) for row in (await connection.execute(asked)).mappings())
+    return found
+
+
+def _divided(rows: Sequence[Mapping[Any, Any]], by: Sequence[str], *, exact: bool) -> Facets:
+    """Sums of rows that have a column `letters`. Groups are told by number, with their title."""
+    found: dict[str, tuple[Facet, ...]] = {}
+    titles = {str(row["group"]): str(row["title"]) for row in rows}
+    for name in by:
+        times = Counter[str]()
+        for row in rows:
+            times[str(row[name])] += int(row["letters"])
+        found[name] = tuple(
+            Facet(value=value, letters=letters_, label=titles[value] if name == "group" else "")
+            for value, letters_ in times.most_common(_SHOWN)
+        )
+    return Facets(by=found, exact=exact, total=sum(int(row["letters"]) for row in rows))

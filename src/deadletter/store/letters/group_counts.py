@@ -1,0 +1,130 @@
+"""What groups know of the letters that came: how many, since when, from where. And which opens again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import bindparam, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deadletter.core.grouping.group_states import GroupState
+from deadletter.core.grouping.stored_letter import StoredLetter
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, Bulk, add_tallies, clean
+from deadletter.store.letters.letter_tables import Kept, groups
+
+MINUTE_MS: Final = 60_000
+_TAG_CHARS: Final = 200
+_TAGS: Final = Bulk(
+    table="deadletter_tags",
+    columns=(
+        ("group_id", "bigint"),
+        ("kind", "text"),
+        ("value", "text"),
+        ("letters", "bigint"),
+        ("first_ms", "bigint"),
+        ("last_ms", "bigint"),
+    ),
+    then=(
+        "ON CONFLICT (group_id, kind, value) DO UPDATE SET "
+        "letters = deadletter_tags.letters + excluded.letters, "
+        "first_ms = LEAST(deadletter_tags.first_ms, excluded.first_ms), "
+        "last_ms = GREATEST(deadletter_tags.last_ms, excluded.last_ms)"
+    ),
+)
+_SQLITE_TOTALS: Final = (
+    "UPDATE deadletter_groups SET total = total + ?, first_ms = min(first_ms, ?), last_ms = max(last_ms, ?) "
+    "WHERE id = ?"
+)
+_POSTGRES_LOCK: Final = "SELECT id FROM deadletter_groups WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE"
+_POSTGRES_TOTALS: Final = (
+    "UPDATE deadletter_groups AS g SET total = g.total + n.letters, "
+    "first_ms = LEAST(g.first_ms, n.first_ms), last_ms = GREATEST(g.last_ms, n.last_ms) "
+    "FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) "
+    "AS n(letters, first_ms, last_ms, id) "
+    "WHERE g.id = n.id"
+)
+
+
+@dataclass(slots=True)
+class _Seen:
+    letters: int = 0
+    first_ms: int = 2**63 - 1
+    last_ms: int = -(2**63)
+    newest: list[tuple[int, str]] = field(default_factory=list)
+    """When each died, and of which release."""
+
+
+async def count(
+    connection: AsyncConnection, came: Sequence[tuple[int, int, StoredLetter]], *, now_ms: int
+) -> int:
+    """`came`: the group, the queue and the letter of each that is listed. How many groups are open again."""
+    if not came:
+        return 0
+    seen: dict[int, _Seen] = {}
+    tally, size = Counter[tuple[int, int, int]](), Counter[tuple[int, int, int]]()
+    minutes = Counter[tuple[int, int]]()
+    tagged: dict[tuple[int, str, str], tuple[int, int, int]] = {}
+    for group, queue, letter in came:
+        died_ms = letter.died_at_ms
+        one = seen.setdefault(group, _Seen())
+        one.letters += 1
+        one.first_ms = min(one.first_ms, died_ms)
+        one.last_ms = max(one.last_ms, died_ms)
+        one.newest.append((died_ms, letter.release))
+        place = (group, queue, Kept.OPEN.value)
+        tally[place] += 1
+        size[place] += len(letter.letter.body)
+        minutes[group, died_ms // MINUTE_MS] += 1
+        for kind, value in (("release", letter.release), ("host", letter.host)):
+            if value:
+                tag = (group, kind, clean(value)[:_TAG_CHARS])
+                letters, first_ms, last_ms = tagged.get(tag, (0, died_ms, died_ms))
+                tagged[tag] = (letters + 1, min(first_ms, died_ms), max(last_ms, died_ms))
+    await _add_totals(connection, seen)
+    reopened = await _reopen(connection, seen, now_ms)
+    await add_tallies(connection, tally, size)
+    await COUNTS.put(connection, [(*place, letters) for place, letters in sorted(minutes.items())])
+    if tagged:
+        await _TAGS.put(connection, [(*tag, *told) for tag, told in sorted(tagged.items())])
+    return reopened
+
+
+async def _add_totals(connection: AsyncConnection, seen: Mapping[int, _Seen]) -> None:
+    rows = [(one.letters, one.first_ms, one.last_ms, group) for group, one in sorted(seen.items())]
+    if connection.dialect.name != "postgresql":
+        await connection.exec_driver_sql(_SQLITE_TOTALS, rows)
+        return
+    # who comes second waits here, in the order of ids, and no two wait for each other
+    await connection.exec_driver_sql(_POSTGRES_LOCK, (sorted(seen),))
+    await connection.exec_driver_sql(
+        _POSTGRES_TOTALS, tuple(list(column) for column in zip(*rows, strict=True))
+    )
+
+
+async def _reopen(connection: AsyncConnection, seen: Mapping[int, _Seen], now_ms: int) -> int:
+    """A resolved group that fails after it was resolved is open again, and says since which release. A merged
+    one opens the one into which it was merged."""
+    root = groups.alias("root")
+    asked = (
+        select(groups.c.id, root.c.id.label("root"), root.c.resolved_ms)
+        .join(root, root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
+        .where(groups.c.id.in_(bindparam("some", expanding=True)), root.c.state == GroupState.RESOLVED.value)
+    )
+    failed: dict[int, list[tuple[int, str]]] = {}
+    ids = list(seen)
+    for start in range(0, len(ids), ASKED_AT_ONCE):
+        rows = await connection.execute(asked, {"some": ids[start : start + ASKED_AT_ONCE]})
+        for group, number, resolved_ms in rows:
+            later = [one for one in seen[group].newest if one[0] > (resolved_ms or 0)]
+            if later:
+                failed.setdefault(int(number), []).extend(later)
+    for number, later in sorted(failed.items()):
+        await connection.execute(
+            update(groups)
+            .where(groups.c.id == number)
+            .values(state=GroupState.OPEN.value, reopened_ms=now_ms, reopened_release=clean(min(later)[1]))
+        )
+    return len(failed)

@@ -1,0 +1,82 @@
+"""The bytes of letters: packed with what their group has in common, and unpacked again, exact.
+
+Letters of one group differ in ids and times; stack, header names and the shape of the body are the same in
+all of them. So when a group has some letters, one of them becomes its dictionary: it is kept once, never
+changed, and each content names the one it was packed with. Merging and splitting groups does not touch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deadletter.core.grouping.compression import KNOWN_MAX_BYTES, unpacked
+from deadletter.core.letter.envelope import ExchangeKey
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import RawMessage
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE
+from deadletter.store.letters.letter_tables import contents, dictionaries, letters, names
+
+_LENGTHS: Final = Struct(">BBI")
+
+
+def framed(letter: Letter) -> bytes:
+    """All that makes it the letter it is: exchange, routing key, properties, body."""
+    exchange, key = letter.came_by
+    properties, body = letter.message
+    return b"".join(
+        (_LENGTHS.pack(len(exchange), len(key), len(properties)), exchange, key, properties, body)
+    )
+
+
+def dictionary_of(letter: Letter) -> bytes:
+    """What others of its group are likely to have, too. The beginning of a body: there is its shape."""
+    return framed(letter)[:KNOWN_MAX_BYTES]
+
+
+def unframed(data: bytes, queue: str) -> Letter:
+    """ValueError for what was not framed."""
+    if len(data) < _LENGTHS.size:
+        raise ValueError("stored bytes are damaged: no letter is in them")
+    exchange, key, properties = _LENGTHS.unpack_from(data)
+    key_at = _LENGTHS.size + exchange
+    properties_at = key_at + key
+    body_at = properties_at + properties
+    return Letter(
+        source=queue,
+        message=RawMessage(data[properties_at:body_at], data[body_at:]),
+        came_by=ExchangeKey(data[_LENGTHS.size : key_at], data[key_at:properties_at]),
+        redelivered=False,
+    )
+
+
+async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, Letter]:
+    """These letters, unpacked."""
+    asked = (
+        select(contents.c.id, contents.c.dictionary, contents.c.data, names.c.name)
+        .join(letters, letters.c.id == contents.c.id)
+        .join(names, names.c.id == letters.c.queue)
+        .where(contents.c.id.in_(bindparam("some", expanding=True)))
+    )
+    found: dict[int, Letter] = {}
+    for start in range(0, len(ids), ASKED_AT_ONCE):
+        some = list(ids[start : start + ASKED_AT_ONCE])
+        rows = (await connection.execute(asked, {"some": some})).all()
+        known = await _dictionaries(connection, sorted({row.dictionary for row in rows if row.dictionary}))
+        for number, dictionary, data, queue in rows:
+            found[number] = unframed(unpacked(bytes(data), known.get(dictionary, b"")), queue)
+    return found
+
+
+async def _dictionaries(connection: AsyncConnection, some: Sequence[int]) -> dict[int, bytes]:
+    if not some:
+        return {}
+    asked = select(dictionaries.c.id, dictionaries.c.data).where(
+        dictionaries.c.id.in_(bindparam("some", expanding=True))
+    )
+    rows = await connection.execute(asked, {"some": list(some)})
+    return {int(number): unpacked(bytes(data)) for number, data in rows}

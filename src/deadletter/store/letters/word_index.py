@@ -1,0 +1,89 @@
+"""The index of words: FTS5 in SQLite, a GIN index over tsvector in PostgreSQL, with the same words in both.
+
+It knows which letters have a word, neither where nor how often: small, and whoever finds a letter by it looks
+into the letter. Beside the words of its text a letter has one for its cause, so that a rare one is found
+among a million.
+
+FTS5 keeps no text, so it has to be told what it had when a letter goes. A letter whose words were made in
+another way than we make them stays in the index: no id is ever used again, and nobody finds what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deadletter.core.grouping.letter_words import divided, words_of
+from deadletter.store.letters.letter_rows import Bulk, clean
+
+_SQLITE_ADD: Final = "INSERT INTO deadletter_words (rowid, words) VALUES (?, ?)"
+_SQLITE_REMOVE: Final = (
+    "INSERT INTO deadletter_words (deadletter_words, rowid, words) VALUES ('delete', ?, ?)"
+)
+_POSTGRES: Final = Bulk(
+    table="deadletter_words",
+    columns=(("id", "bigint"), ("words", "text")),
+    values="id, array_to_tsvector(string_to_array(words, ' '))",
+)
+_FOUND: Final = {
+    "sqlite": ("SELECT rowid AS id FROM deadletter_words WHERE deadletter_words MATCH ?1", "rowid", "?"),
+    "postgresql": ("SELECT id FROM deadletter_words WHERE words @@ CAST($1 AS tsquery)", "id", "$"),
+}
+_HAVING: Final = {
+    (dialect, newest, goes_on): " ".join(
+        (
+            found,
+            f"AND {number} {'<' if newest else '>'} {mark}3" if goes_on else "",
+            f"ORDER BY {number} {'DESC' if newest else 'ASC'} LIMIT {mark}2",
+        )
+    )
+    for dialect, (found, number, mark) in _FOUND.items()
+    for newest in (True, False)
+    for goes_on in (True, False)
+}
+_MARK: Final = "\u00a6"
+"""No word of a text has it: it is no letter."""
+
+
+def cause_word(cause: int) -> str:
+    """The word of a cause, by the number of its name."""
+    return f"{_MARK}c{cause}"
+
+
+async def add(connection: AsyncConnection, some: Sequence[tuple[int, str, int]]) -> None:
+    """`some`: ids, texts and causes."""
+    if connection.dialect.name == "postgresql":
+        rows = [
+            (number, " ".join({*words_of(clean(said)), cause_word(cause)})) for number, said, cause in some
+        ]
+        await _POSTGRES.put(connection, rows)
+    else:
+        await connection.exec_driver_sql(_SQLITE_ADD, _told(some))
+
+
+async def remove(connection: AsyncConnection, some: Sequence[tuple[int, str, int]]) -> None:
+    """With the texts and causes with which they were added."""
+    if connection.dialect.name == "postgresql":
+        gone = [number for number, _, _ in some]
+        await connection.exec_driver_sql("DELETE FROM deadletter_words WHERE id = ANY($1)", (gone,))
+    elif some:
+        await connection.exec_driver_sql(_SQLITE_REMOVE, _told(some))
+
+
+def _told(some: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:
+    return [(number, f"{divided(clean(said))} {cause_word(cause)}") for number, said, cause in some]
+
+
+async def having(
+    connection: AsyncConnection, words: Sequence[str], *, after: int | None, newest: bool, limit: int
+) -> list[int]:
+    """The next letters that have all these words."""
+    asked = _HAVING[connection.dialect.name, newest, after is not None]
+    if connection.dialect.name == "postgresql":
+        wanted = " & ".join(f"'{word}'" for word in words)
+    else:
+        wanted = " AND ".join(f'"{word}"' for word in words)
+    parameters = (wanted, limit) if after is None else (wanted, limit, after)
+    return [int(row[0]) for row in await connection.exec_driver_sql(asked, parameters)]
