@@ -36,13 +36,13 @@ from bench.conditions import BUSY_PER_CORE
 from bench.desk_letters import letters
 from bench.figures import Bar
 from bench.options import positive
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import stored_letter
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.names import PARKED
 from deadletter.errors import DeadletterError
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 
 COUNT: Final = 1_000_000

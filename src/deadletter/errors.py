@@ -4,6 +4,7 @@
 
     DeadletterError
     ├── UsageError                 what was asked for makes no sense; nothing was touched
+    │   ├── NotStored              no letter or group in the store is called so, or several are
     │   └── ConfigError            settings that make no sense: `problems`, all of them at once
     ├── JqUnavailable              the process that runs jq programs cannot be started
     ├── MessageError               a message whose bytes are not what AMQP says they should be
@@ -55,6 +56,10 @@ class DeadletterError(Exception):
 
 class UsageError(DeadletterError):
     """What was asked for makes no sense; nothing was touched."""
+
+
+class NotStored(UsageError):
+    """No letter or group in the store is called so, or several are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

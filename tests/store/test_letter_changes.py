@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.store.grounds import Ground, SqliteGround
 from tests.store.parked import MINUTE_MS, NOON_MS, Clock, letters_at, parked, stored
 
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery, LetterState
 from deadletter.core.grouping.retention import Retention
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.letter_changes import FORGET_AT_ONCE, HOURS_AFTER_MIN
 from deadletter.store.letters.letter_store import LetterStore
 

@@ -19,10 +19,10 @@ from tests.store.grounds import Ground, PostgresGround, SqliteGround
 from tests.store.parked import Clock, letters_at, parked, stored
 
 from deadletter.core.deciding.event_config import Row
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.retention import Retention
 from deadletter.errors import StoreError, StoreUnreachable
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingested
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.opening import open_store

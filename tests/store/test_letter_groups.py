@@ -10,10 +10,10 @@ from tests.store.grounds import Ground
 from tests.store.parked import MINUTE_MS, NOON_MS, Clock, letters_at, parked, stored
 
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.errors import UsageError
-from deadletter.store.letters.group_table import GroupOrder, GroupQuery
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.letters.letter_views import GroupView
 

@@ -16,6 +16,7 @@ from tests.amqp_strategies import TABLES, damaged
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 from tests.store.parked import NOON_MS, Clock, letters_at, parked, stored
 
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter import wrapping
 from deadletter.core.letter.envelope import ExchangeKey
@@ -23,7 +24,6 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.core.letter.parking import Cause
 from deadletter.errors import UsageError
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingested
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 

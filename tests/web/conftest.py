@@ -16,6 +16,7 @@ from deadletter.config.settings import Mode, Watch
 from deadletter.desk.access import Access
 from deadletter.desk.board import Board
 from deadletter.desk.http_app import create_app
+from deadletter.desk.record_api import RecordsSource
 from deadletter.desk.server import host_of, serve
 from deadletter.desk.view import Status, SweepAnswer, SweepState
 from deadletter.errors import DeadletterError, UsageError
@@ -79,9 +80,11 @@ def opened() -> Opened:
     """Opens a desk: `async with opened(listen=…, token=…)`."""
 
     @asynccontextmanager
-    async def open_desk(listen: str = "127.0.0.1:0", token: str | None = None) -> AsyncIterator[Desk]:
+    async def open_desk(
+        listen: str = "127.0.0.1:0", token: str | None = None, records: RecordsSource | None = None
+    ) -> AsyncIterator[Desk]:
         office, metrics, health = Office(), Metrics(), ServiceHealth(lambda: 0.0)
-        app = create_app(office, metrics, health, Access(host=host_of(listen), token=token))
+        app = create_app(office, metrics, health, Access(host=host_of(listen), token=token), records)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve(app, listen, on_ready=ready.set_result))
         waiting: set[asyncio.Future[Any]] = {task, ready}

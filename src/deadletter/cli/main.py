@@ -15,6 +15,7 @@ import typer
 from deadletter import __version__
 from deadletter.cli import config_options, queues_options, waiting_options
 from deadletter.cli.archives import archive_options
+from deadletter.cli.letters import group_options, letter_options
 from deadletter.cli.policies import policy_options
 from deadletter.cli.terminal.options import (
     ApiOption,
@@ -33,7 +34,7 @@ from deadletter.errors import DeadletterError
 app: Final = typer.Typer(
     name="dlq",
     help="Makes failed RabbitMQ messages come back, without losing or multiplying one.",
-    epilog="Exit codes: 0 done, 1 something was left or refused, 2 usage, 3 cannot reach the broker.",
+    epilog="Exit codes: 0 done, 1 something was left or refused, 2 usage, 3 cannot reach broker or store.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help: half the time, and it pipes
     pretty_exceptions_enable=False,
@@ -361,6 +362,8 @@ def demo(
     raise typer.Exit(command.run(letters=letters, version=version))
 
 
+app.add_typer(group_options.app)
+app.add_typer(letter_options.app)
 app.command("queues", short_help="List queues: how full, how old, who watches them.")(queues_options.queues)
 app.command("export", short_help="Write letters of the store or of a queue into a file.")(
     archive_options.export

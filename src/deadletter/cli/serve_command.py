@@ -27,6 +27,7 @@ from deadletter.desk.board import Board
 from deadletter.desk.http_app import create_app
 from deadletter.desk.view import Status, SweepAnswer, SweepState
 from deadletter.errors import UsageError
+from deadletter.operations.records.store_records import LateRecords
 from deadletter.service.running import Service
 from deadletter.service.sweeps import Swept
 from deadletter.service.task_set import TaskSet
@@ -192,6 +193,8 @@ class _Desk:
         self._service = service
         self.metrics = Metrics(lines_dropped=lines_dropped)
         self.health = ServiceHealth(time.monotonic)
+        url = settings.store.in_force(os.environ, Path.home())
+        self._records = None if url is None else LateRecords(url)
         self.board = Board(
             instance=instance,
             broker=settings.broker.name,
@@ -202,8 +205,12 @@ class _Desk:
 
     async def listen(self, where: str, on_ready: Callable[[str], None]) -> None:
         access = Access(host=server.host_of(where), token=os.environ.get("DLQ_API_TOKEN") or None)
-        app = create_app(self, self.metrics, self.health, access)
-        await server.serve(app, where, on_ready=on_ready)
+        app = create_app(self, self.metrics, self.health, access, self._records)
+        try:
+            await server.serve(app, where, on_ready=on_ready)
+        finally:
+            if self._records is not None:
+                await self._records.close()
 
     async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:
         unknown = [name for name in dlqs if not any(o.knows(name) for o in self._service.workers)]

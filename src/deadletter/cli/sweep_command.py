@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 
 from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.units import count
-from deadletter.config.urls import is_loopback
 from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line
 from deadletter.errors import DeadletterError, Unreachable, UsageError
+from deadletter.operations.service_address import patience, service_url, token_headers, trusts_environment
 
-DEFAULT_AT: Final = "http://127.0.0.1:8025"
-_CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 900.0
 """A sweep of many letters takes its time."""
 _ASK: Final = "start the service with: dlq serve; one that answers no HTTP sweeps on SIGUSR1"
 
 
 def run(*, dlqs: Sequence[str], at: str, token: str | None, as_json: bool) -> Exit:
-    answer = _ask(_url(at), {"dlqs": list(dlqs)}, token)
+    answer = _ask(service_url(at), {"dlqs": list(dlqs)}, token)
     sweeps = _sweeps(answer, at)
     if as_json:
         data({"sweeps": sweeps})
@@ -33,35 +30,20 @@ def run(*, dlqs: Sequence[str], at: str, token: str | None, as_json: bool) -> Ex
     return Exit.DONE if whole else Exit.LEFT
 
 
-def _url(at: str) -> str:
-    base = at if "://" in at else f"http://{at}"
-    try:
-        parts = urlsplit(base)
-        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        whole = False
-    if not whole:
-        raise UsageError(f"expected --at as a URL such as {DEFAULT_AT}, got {at!r}")
-    return base.rstrip("/") + "/api/sweeps"
-
-
 def _ask(url: str, wish: Mapping[str, object], token: str | None) -> httpx.Response:
-    if token and not (token.isascii() and token.isprintable() and token == token.strip()):
-        raise UsageError("expected DLQ_API_TOKEN as printable ASCII without spaces around it")
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    # A proxy of the environment is for other machines; a redirect would carry the token along.
+    headers = token_headers(token)
     try:
         with httpx.Client(
-            timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
-            trust_env=not is_loopback(urlsplit(url).hostname or ""),
-            follow_redirects=False,
+            timeout=patience(_ANSWER_S),
+            trust_env=trusts_environment(url),
+            follow_redirects=False,  # one would carry the token along
         ) as client:
-            return client.post(url, json=wish, headers=headers)
+            return client.post(f"{url}/api/sweeps", json=wish, headers=headers)
     except httpx.ConnectError as error:
-        raise Unreachable(f"nobody answers at {url.removesuffix('/api/sweeps')} ({error}); {_ASK}") from error
+        raise Unreachable(f"nobody answers at {url} ({error}); {_ASK}") from error
     except httpx.TransportError as error:
         raise Unreachable(
-            f"{url.removesuffix('/api/sweeps')} did not answer to the end "
+            f"{url} did not answer to the end "
             f"({str(error) or type(error).__name__}); what it has begun goes on, asking again does no harm"
         ) from error
 

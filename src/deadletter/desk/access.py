@@ -5,7 +5,8 @@
 * **From whom.** What changes something must not come from a page of another site: browsers say where a
   request comes from (`Sec-Fetch-Site`, `Origin`), other programs say nothing. There is no CORS. A body is
   JSON, which no form can send.
-* **With a token**, where DLQ_API_TOKEN is set; without one, nothing can be changed from another machine.
+* **With a token**, where DLQ_API_TOKEN is set, for what changes something and for what shows letters (bodies
+  are other people's data); without one, neither can be done from another machine.
 * **How much.** A body is read whole before it is looked at, up to a bound in bytes and in time.
 """
 
@@ -27,6 +28,8 @@ from deadletter.desk.problems import problem
 BODY_BYTES: Final = 65_536
 BODY_S: Final = 10.0
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_PRIVATE: Final = "/api/v1/"
+"""Below this are letters: who may read them is who may change something."""
 _HOME: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFETY: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -40,7 +43,7 @@ _SAFETY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """`host`: what the service listens on. `token`: what may change something must bring."""
+    """`host`: what the service listens on. `token`: what changing and reading letters needs."""
 
     host: str
     token: str | None = field(default=None, repr=False)
@@ -70,7 +73,7 @@ class GuardedApp:
             await send(message)
 
         headers = Headers(scope=scope)
-        refused = self._refused_host(headers) or self._refused_change(scope["method"], headers)
+        refused = self._refused_host(headers) or self._refused_right(scope["method"], scope["path"], headers)
         if refused is None:
             body = await _body(headers, receive)
             if isinstance(body, bytes):
@@ -91,9 +94,12 @@ class GuardedApp:
             f"alone, got {named[:100]!r}; ask for it by one of these names",
         )
 
-    def _refused_change(self, method: str, headers: Headers) -> Response | None:
-        if method in _SAFE:
-            return None
+    def _refused_right(self, method: str, path: str, headers: Headers) -> Response | None:
+        if method not in _SAFE:
+            return self._refused_form(headers) or self._refused_token(headers)
+        return self._refused_token(headers) if path.startswith(_PRIVATE) else None
+
+    def _refused_form(self, headers: Headers) -> Response | None:
         if _from_another_site(headers):
             return problem(
                 403, "expected a request from this site or from a program, got one from another site's page"
@@ -102,6 +108,9 @@ class GuardedApp:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 return problem(415, f"expected a body of application/json, got {kind[:100] or 'no type'}")
+        return None
+
+    def _refused_token(self, headers: Headers) -> Response | None:
         if self._access.token is not None:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             same = hmac.compare_digest(given.strip().encode(), self._access.token.encode())
@@ -116,7 +125,8 @@ class GuardedApp:
             return problem(
                 403,
                 f"the service listens on {self._access.host}, where other machines reach it, and has no "
-                "token; set DLQ_API_TOKEN for it, or [serve] listen to 127.0.0.1, to allow changes",
+                "token; set DLQ_API_TOKEN for it, or [serve] listen to 127.0.0.1, to allow changes "
+                "and a look at letters",
             )
         return None
 

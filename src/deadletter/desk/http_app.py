@@ -14,6 +14,7 @@ from deadletter import __version__
 from deadletter.core.text.safe_text import markup
 from deadletter.desk.access import Access, GuardedApp
 from deadletter.desk.problems import MEDIA_TYPE, tell_problems
+from deadletter.desk.record_api import RecordsSource, record_routes
 from deadletter.desk.view import ServiceView, Status, SweepAnswer
 from deadletter.service.telling.service_health import Condition, ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
@@ -56,8 +57,14 @@ def _problems(**said: str) -> dict[int | str, dict[str, object]]:
     }
 
 
-def create_app(service: ServiceView, metrics: Metrics, health: ServiceHealth, access: Access) -> FastAPI:
-    """The app, behind its checks."""
+def create_app(
+    service: ServiceView,
+    metrics: Metrics,
+    health: ServiceHealth,
+    access: Access,
+    records: RecordsSource | None = None,
+) -> FastAPI:
+    """The app, behind its checks. `records`: the stored letters, where there is a store."""
     app = FastAPI(
         title="Deadletter",
         version=__version__,
@@ -120,6 +127,20 @@ def create_app(service: ServiceView, metrics: Metrics, health: ServiceHealth, ac
     async def sweep(wish: Annotated[SweepWish | None, Body()] = None) -> Sweeps:
         """Sweep dead-letter queues now; answers when it is done, or under way elsewhere."""
         return Sweeps(sweeps=await service.sweep(wish.dlqs if wish else ()))
+
+    if records is not None:
+        app.include_router(
+            record_routes(records),
+            responses=_problems(
+                _401="The token is missing or wrong.",
+                _403="From another site's page; or from another machine, and no token is set.",
+                _404="No letter or group is called so, or several are.",
+                _413="The body is too large.",
+                _415="The body is not JSON.",
+                _422="Not what is asked here, or a jq program that is none.",
+                _503="The store does not answer.",
+            ),
+        )
 
     original = app.openapi
 

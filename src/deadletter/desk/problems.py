@@ -11,16 +11,28 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from deadletter.errors import DeadletterError, QueueMissing, StoreUnreachable, UsageError, WireError
+from deadletter.errors import (
+    DeadletterError,
+    JqUnavailable,
+    NotStored,
+    QueueMissing,
+    StoreError,
+    UsageError,
+    WireError,
+)
 
 MEDIA_TYPE: Final = "application/problem+json"
 _STATUS: Final[tuple[tuple[type[DeadletterError], int], ...]] = (
+    (NotStored, 404),
     (UsageError, 422),
     (QueueMissing, 404),
     (WireError, 503),
-    (StoreUnreachable, 503),
+    (StoreError, 503),
+    (JqUnavailable, 503),
 )
 _SHOWN: Final = 20
+_EXPECTED: Final = {"/api/sweeps": '{"dlqs": ["name", …]}'}
+"""Of a body that is told in a line, by its path."""
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -32,11 +44,12 @@ def tell_problems(app: FastAPI) -> None:
     """Every error of this app becomes a problem."""
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         found = [
             f"{'.'.join(map(str, one['loc'][1:])) or 'body'}: {one['msg']}" for one in error.errors()[:_SHOWN]
         ]
-        return problem(422, f'expected {{"dlqs": ["name", …]}}, got something else: {"; ".join(found)}')
+        expected = _EXPECTED.get(request.url.path, "what /openapi.json tells of it")
+        return problem(422, f"expected {expected}, got something else: {'; '.join(found)}")
 
     @app.exception_handler(DeadletterError)
     async def ours(_request: Request, error: DeadletterError) -> JSONResponse:

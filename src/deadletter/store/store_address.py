@@ -46,6 +46,13 @@ class PostgresAddress:
 StoreAddress: TypeAlias = SqliteAddress | PostgresAddress
 
 
+def address_text(address: StoreAddress) -> str:
+    """The same for everybody on this machine who means this store. No password is in it."""
+    if isinstance(address, SqliteAddress):
+        return str(SqliteAddress(path=address.path.resolve()))
+    return str(address)
+
+
 def default_url(environ: Mapping[str, str], home: Path) -> str:
     """A file where programs of one user keep their data; nobody has to set anything up."""
     data = Path(environ.get("XDG_DATA_HOME") or "")

@@ -15,8 +15,8 @@ from tests.serving import Application, served
 from tests.storekeeping import bodies, dying, kept, listed, settings, stored, until_empty, until_listed
 
 from deadletter import Message
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.letter import names
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.letter_store import open_letters
 
 QUORUM = {"x-queue-type": "quorum", "x-overflow": "reject-publish"}

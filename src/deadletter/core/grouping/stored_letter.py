@@ -21,7 +21,7 @@ from deadletter.core.grouping.fingerprint import Fingerprint, Symptom
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.letter import header_values, names, wrapping
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.letter.message import View
 from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.same_letter import likeness
 from deadletter.errors import MessageError
@@ -140,8 +140,7 @@ class Inside(NamedTuple):
 def read_inside(letter: Letter) -> Inside:
     """Of what cannot be read there is the body."""
     try:
-        inside = wrapping.unwrap(letter.message)
-        read = letter if inside is None else _inner(letter, inside)
+        read = unwrapped(letter)
         return Inside(letter.headers, read.view, read.headers, read.body)
     except MessageError:
         return Inside({}, View(), {}, letter.body)
@@ -154,7 +153,11 @@ def is_searched(header: str) -> bool:
     )
 
 
-def _inner(letter: Letter, inside: RawMessage) -> Letter:
+def unwrapped(letter: Letter) -> Letter:
+    """The letter itself, or the one inside it. MessageError: its properties cannot be read."""
+    inside = wrapping.unwrap(letter.message)
+    if inside is None:
+        return letter
     came_by = wrapping.came_by(letter.message) or letter.came_by
     return Letter(source=letter.source, message=inside, came_by=came_by, redelivered=letter.redelivered)
 

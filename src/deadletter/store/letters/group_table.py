@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, and_, false, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState, state_at
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter.header_values import shown
-from deadletter.errors import UsageError
+from deadletter.errors import NotStored, UsageError
 from deadletter.store.letters.letter_rows import clean
 from deadletter.store.letters.letter_tables import RowState, counts, groups, names, notes, tags, tallies
 from deadletter.store.letters.letter_views import GroupDetail, GroupNote, GroupTag, GroupView
@@ -28,28 +27,6 @@ _TAGS_SHOWN: Final = 100
 _KEY_CHARS: Final = 32
 _NUMBER_CHARS: Final = 16
 _NOTE_CHARS: Final = 4_000
-
-
-class GroupOrder(StrEnum):
-    """The groups with which to begin."""
-
-    LAST = "last"
-    FIRST = "first"
-    LETTERS = "letters"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupQuery:
-    """Which groups. `states` empty: all of them."""
-
-    states: tuple[GroupState, ...] = (GroupState.OPEN,)
-    origin: str | None = None
-    category: Category | None = None
-    text: str | None = None
-    order: GroupOrder = GroupOrder.LAST
-    limit: int = 50
-    offset: int = 0
-    """There are thousands of groups, not millions: pages are counted."""
 
 
 _origin = names.alias("origin_name")
@@ -162,7 +139,7 @@ def _view(row: Any, now_ms: int) -> GroupView:
 
 async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> GroupView:
     """The group of this number, or of a key that begins so; of one that was merged into another that one.
-    UsageError where that is none, or several."""
+    NotStored where that is none, or several."""
     asked = select(_ROOT).distinct()
     if name.isascii() and name.isdigit() and len(name) < _KEY_CHARS:
         asked = asked.where(_member.c.id == int(name)) if len(name) < _NUMBER_CHARS else asked.where(false())
@@ -170,7 +147,7 @@ async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> Gr
         asked = asked.where(_member.c.key.startswith(clean(name), autoescape=True))
     found = (await connection.execute(asked.limit(2))).all() if name else []
     if len(found) != 1:
-        raise UsageError(
+        raise NotStored(
             f"group {shown(name)}: expected the number of a group, or the beginning of its key; "
             f"{'none is called so' if not found else 'several begin so'} (dlq groups lists them)"
         )
@@ -230,6 +207,34 @@ async def minutes_of(
     for group, minute, letters in await connection.execute(asked):
         found.setdefault(roots[int(group)], Counter())[int(minute)] += int(letters)
     return {group: dict(minutes) for group, minutes in found.items()}
+
+
+async def hours_of(
+    connection: AsyncConnection, some: list[int], *, since_ms: int
+) -> dict[int, dict[int, int]]:
+    """Letters by the hour since 1970, of several groups."""
+    roots = dict(await _members(connection, some))
+    hour = (counts.c.minute // 60).label("hour")
+    asked = (
+        select(counts.c.group_id, hour, func.sum(counts.c.letters))
+        .where(counts.c.group_id.in_(list(roots)), counts.c.minute >= since_ms // 60_000)
+        .group_by(counts.c.group_id, hour)
+    )
+    found: dict[int, Counter[int]] = {}
+    for group, at, letters in await connection.execute(asked):
+        found.setdefault(roots[int(group)], Counter())[int(at)] += int(letters)
+    return {group: dict(hours) for group, hours in found.items()}
+
+
+async def releases_of(connection: AsyncConnection, some: list[int]) -> dict[int, str]:
+    """The release that letters of each group named last."""
+    roots = dict(await _members(connection, some))
+    asked = (
+        select(tags.c.group_id, tags.c.value)
+        .where(tags.c.group_id.in_(list(roots)), tags.c.kind == "release")
+        .order_by(tags.c.last_ms)
+    )
+    return {roots[int(group)]: str(value) for group, value in await connection.execute(asked)}
 
 
 async def _members(connection: AsyncConnection, some: list[int]) -> list[tuple[int, int]]:

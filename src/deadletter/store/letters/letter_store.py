@@ -25,23 +25,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import StoreUnreachable, UsageError
+from deadletter.errors import NotStored, StoreUnreachable
 from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
 from deadletter.store.letters.facets import facets
-from deadletter.store.letters.group_table import GroupQuery
 from deadletter.store.letters.ingesting import Ingest, Ingested
 from deadletter.store.letters.letter_contents import contents_of, keys_of
 from deadletter.store.letters.letter_list import rows_of
-from deadletter.store.letters.letter_rows import begins_with, of_id
+from deadletter.store.letters.letter_rows import begins_with, id_of, of_id
 from deadletter.store.letters.letter_tables import RowState, letters, steps
 from deadletter.store.letters.letter_views import (
     Facets,
@@ -58,6 +58,8 @@ from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 CONNECTIONS: Final = 4
 _EARLIER: Final = 20
 _LOCK_PAUSE_S: Final = 0.05
+_ALIKE: Final = 100
+"""So many letters are looked at to tell whether the beginning of an id means one."""
 _FILE: Final = "deadletter-file"
 _CACHE: Final = "PRAGMA cache_size = -16000"
 """16 MB a connection: an index is written all over."""
@@ -120,7 +122,7 @@ class LetterStore:
             return await facets(connection, query)
 
     async def letter(self, name: str) -> LetterDetail:
-        """One letter, by its number here, or by its id or the beginning of it. UsageError: there is none."""
+        """One letter, by its number here, or by its id or the beginning of it. NotStored: there is none."""
         async with self._reading() as connection:
             number = await _number_of(connection, name)
             (row,) = await rows_of(connection, [number])
@@ -134,7 +136,7 @@ class LetterStore:
             others = select(letters.c.id).where(
                 of_id(row.letter_id),
                 letters.c.id != number,
-                letters.c.copy_of.is_distinct_from(number),
+                letters.c.copy_of.is_(None),
             )
             before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
             earlier = await rows_of(connection, before)
@@ -157,7 +159,7 @@ class LetterStore:
             return await group_table.listed(connection, query, now_ms=self._now_ms())
 
     async def group(self, name: str) -> GroupDetail:
-        """One group, by its number or the beginning of its key. UsageError: there is none."""
+        """One group, by its number or the beginning of its key. NotStored: there is none."""
         async with self._reading() as connection:
             found = await group_table.group_of(connection, name, now_ms=self._now_ms())
             return await group_table.detail(connection, found, now_ms=self._now_ms())
@@ -166,6 +168,16 @@ class LetterStore:
         """Letters by the minute, of several groups."""
         async with self._reading() as connection:
             return await group_table.minutes_of(connection, list(some), since_ms=since_ms)
+
+    async def hours(self, some: Sequence[int], *, since_ms: int) -> dict[int, dict[int, int]]:
+        """Letters by the hour since 1970, of several groups."""
+        async with self._reading() as connection:
+            return await group_table.hours_of(connection, list(some), since_ms=since_ms)
+
+    async def releases(self, some: Sequence[int]) -> dict[int, str]:
+        """The release that letters of each of these groups named last."""
+        async with self._reading() as connection:
+            return await group_table.releases_of(connection, list(some))
 
     # -- what people do ----------------------------------------------------------------------------------
     async def set_state(
@@ -192,6 +204,7 @@ class LetterStore:
             now_ms = self._now_ms()
             found = await group_table.group_of(connection, name, now_ms=now_ms)
             await group_table.add_note(connection, found, text, author=who, now_ms=now_ms)
+            await self._note(connection, who, "note", {"group": found.id})
             return found
 
     async def merge(self, into: str, other: str, *, who: str) -> GroupView:
@@ -289,14 +302,15 @@ async def _number_of(connection: AsyncConnection, name: str) -> int:
             return int(found)
     hexadecimal = 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name)
     wanted = begins_with(name) if hexadecimal else of_id(name)
-    asked = select(letters.c.id).where(wanted, letters.c.copy_of.is_(None))
-    newest = [int(one) for (one,) in await connection.execute(asked.order_by(letters.c.id.desc()).limit(1))]
-    if not newest:
-        raise UsageError(
+    asked = select(letters.c.id, letters.c.same).where(wanted, letters.c.copy_of.is_(None))
+    newest = (await connection.execute(asked.order_by(letters.c.id.desc()).limit(_ALIKE))).all()
+    found_ids = {id_of(bytes(same)) for _, same in newest}
+    if len(found_ids) != 1:  # visits of one letter are one: the newest is meant
+        raise NotStored(
             f"letter {name}: expected its number in the store, or its id or the beginning of it; "
-            "no letter is called so (dlq letters lists them)"
+            f"{'no letter is called so' if not found_ids else 'several begin so'} (dlq letters lists them)"
         )
-    return newest[0]
+    return int(newest[0][0])
 
 
 async def _keep_a_log(address: SqliteAddress, engine: AsyncEngine) -> None:

@@ -1,0 +1,114 @@
+"""What the commands about stored letters share: where the records are, who asks, moments and ages."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deadletter import config
+from deadletter.cli.terminal import event_loop
+from deadletter.cli.terminal.output import Exit
+from deadletter.core.letter.header_values import moment
+from deadletter.core.text.durations import duration_ms, rough_duration_text
+from deadletter.errors import UsageError
+from deadletter.operations.records.at_hand import Whereabouts, records_at_hand
+from deadletter.operations.records.records import WHO_CHARS, Records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsWish:
+    """Options that all of these commands have."""
+
+    file: Path | None = None
+    store: str | None = None
+    at: str | None = None
+    as_json: bool = False
+    who: str | None = None
+
+    @property
+    def named(self) -> str:
+        """Who does it, for the audit: as said, else the user of this machine."""
+        if self.who is not None and not self.who.strip():
+            raise UsageError("--as: expected a name, got nothing")
+        return (self.who or f"{_user()}@{socket.gethostname()}")[:WHO_CHARS]
+
+    def whereabouts(self, *, prepare: bool = True) -> Whereabouts:
+        settings = config.load(config=self.file, options={"store.url": self.store})
+        token = os.environ.get("DLQ_API_TOKEN") or None
+        return Whereabouts(
+            settings=settings,
+            at=self.at,
+            token=token,
+            store_said=self.store is not None,
+            prepare=prepare,
+        )
+
+
+def with_records(wish: RecordsWish, work: Callable[[Records], Coroutine[Any, Any, Exit]]) -> Exit:
+    """Does the work of a command on the records at hand."""
+
+    async def main() -> Exit:
+        async with records_at_hand(wish.whereabouts()) as records:
+            return await work(records)
+
+    return event_loop.run(main())
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user has no name
+        return str(os.getuid())
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def at_text(at_ms: int | None) -> str:
+    """A time, for people."""
+    if at_ms is None:
+        return "–"
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+
+
+def age_text(at_ms: int, now: int) -> str:
+    """How long ago, in a few characters: seconds and minutes whole."""
+    ago = now - at_ms
+    unit = 60_000 if ago >= 60_000 else 1_000
+    return "now" if ago < 1_000 else rough_duration_text(ago if ago >= 3_600_000 else ago - ago % unit)
+
+
+def past_ms(option: str, said: str, now: int) -> int:
+    """`2h` (ago), or a time such as 2025-06-01T12:00, in UTC where it names no zone."""
+    try:
+        return now - int(duration_ms(said))
+    except ValueError:
+        return exact_ms(option, said)
+
+
+def future_ms(option: str, said: str, now: int) -> int:
+    try:
+        return now + int(duration_ms(said))
+    except ValueError:
+        return exact_ms(option, said)
+
+
+def exact_ms(option: str, said: str) -> int:
+    at = moment(said)
+    if at is None:
+        raise UsageError(
+            f"{option}: expected a span such as 2h or 3d, or a time such as 2025-06-01T12:00 (UTC), "
+            f"got {said!r}"
+        )
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,273 @@
+"""`dlq groups`, and what people say of a group, as typer sees them; the work is in `groups_command`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from deadletter.cli.letters import completing
+from deadletter.cli.letters.record_options import (
+    AsOption,
+    AtOption,
+    GroupArgument,
+    GroupArguments,
+    OriginFilter,
+)
+from deadletter.cli.terminal.options import ConfigFile, Json, StoreOption
+from deadletter.core.grouping.group_states import GroupState
+from deadletter.errors import UsageError
+
+app: Final = typer.Typer()
+
+
+@app.command(short_help="What failed: stored letters by their cause.")
+def groups(
+    group: Annotated[
+        str | None,
+        typer.Argument(metavar="GROUP", help="All about this one.", autocompletion=completing.groups),
+    ] = None,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            "--why",
+            metavar="GROUP",
+            help="Why its letters are together: frames and masks.",
+            autocompletion=completing.groups,
+        ),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(metavar="open|resolved|muted|snoozed|any", help="Which ones (open); may be repeated."),
+    ] = None,
+    origin: OriginFilter = None,
+    category: Annotated[
+        str | None,
+        typer.Option(metavar="transient|overload|data|permanent|bug|unknown", help="Of this kind."),
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="WORDS", help="With these words in what or where.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(metavar="last|first|letters", help="The latest, the newest or the largest first.")
+    ] = "last",
+    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to list.")] = 25,
+    after: Annotated[int, typer.Option(min=0, metavar="N", help="Go on after so many.")] = 0,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """List groups of stored letters that failed alike: how many, since when, where, what would help.
+
+    Per group: its number, letters that are here of all that came, the last 24 hours, when the last and the
+    first one died, what it says, and below where that was.
+
+    \b
+    dlq groups                         what is open, the latest first
+    dlq groups --sort letters          the largest first
+    dlq groups 12                      all about one: releases, hosts, notes, letters
+    dlq groups --why 12                what made its letters one group
+    dlq groups --state any --json      all of them, for programs
+
+    Exit codes: 0 done, 2 usage, 3 neither service nor store can be reached.
+    """
+    from deadletter.cli.letters import groups_command as command
+    from deadletter.cli.letters.asking import RecordsWish
+
+    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json)
+    if group is not None and why is not None:
+        raise UsageError("expected GROUP or --why GROUP, got both")
+    if group is not None or why is not None:
+        raise typer.Exit(command.one_group(wish, group or why or "", why=why is not None))
+    filters = command.GroupFilters(
+        states=state or (), origin=origin, category=category, text=text, sort=sort, limit=limit, after=after
+    )
+    raise typer.Exit(command.list_groups(wish, filters))
+
+
+@app.command(short_help="This is cured: the group opens again by itself if it is not.")
+def resolve(
+    group: GroupArguments,
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Say that the cause of groups is cured. A letter of them that dies later opens them again.
+
+    \b
+    dlq resolve 12 14
+    """
+    _state(group, GroupState.RESOLVED, None, config, store, at, as_json, as_)
+
+
+@app.command(short_help="This is known: no need to look.")
+def mute(
+    group: GroupArguments,
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Take groups off the list of open ones until somebody opens them again (dlq reopen).
+
+    \b
+    dlq mute 12 --as anna
+    """
+    _state(group, GroupState.MUTED, None, config, store, at, as_json, as_)
+
+
+@app.command(short_help="Later: the group is open again after a while.")
+def snooze(
+    group: GroupArguments,
+    until: Annotated[
+        str, typer.Option("--until", "--for", metavar="TIME", help="4h, 2d, or 2025-06-01T09:00 UTC.")
+    ],
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Take groups off the list of open ones for a while.
+
+    \b
+    dlq snooze 12 --for 4h
+    dlq snooze 12 14 --until 2025-06-02T08:00
+    """
+    _state(group, GroupState.SNOOZED, until, config, store, at, as_json, as_)
+
+
+@app.command(short_help="Put a resolved, muted or snoozed group back on the list.")
+def reopen(
+    group: GroupArguments,
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Put groups back on the list of open ones.
+
+    \b
+    dlq reopen 12
+    """
+    _state(group, GroupState.OPEN, None, config, store, at, as_json, as_)
+
+
+def _state(
+    names: list[str],
+    state: GroupState,
+    until: str | None,
+    config: Path | None,
+    store: str | None,
+    at: str | None,
+    as_json: bool,
+    who: str | None,
+) -> None:
+    from deadletter.cli.letters import groups_command as command
+    from deadletter.cli.letters.asking import RecordsWish
+
+    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=who)
+    raise typer.Exit(command.set_state(wish, names, state, until))
+
+
+@app.command(short_help="Say what kind of failure a group is.")
+def category(
+    group: GroupArgument,
+    kind: Annotated[
+        str, typer.Argument(metavar="transient|overload|data|permanent|bug|unknown", help="What would help.")
+    ],
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Say what kind of failure a group is; the first guess comes from the error's type and words.
+
+    \b
+    dlq category 12 bug
+    """
+    from deadletter.cli.letters import groups_command as command
+    from deadletter.cli.letters.asking import RecordsWish
+
+    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
+    raise typer.Exit(command.set_category(wish, group, kind))
+
+
+@app.command(short_help="Write something beside a group.")
+def note(
+    group: GroupArgument,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to write.")],
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Write something beside a group, with your name: dlq groups GROUP shows it.
+
+    \b
+    dlq note 12 'waits for the bank, ticket 4711'
+    """
+    from deadletter.cli.letters import groups_command as command
+    from deadletter.cli.letters.asking import RecordsWish
+
+    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
+    raise typer.Exit(command.add_note(wish, group, text))
+
+
+@app.command(short_help="Make several groups one.")
+def merge(
+    into: Annotated[
+        str,
+        typer.Argument(metavar="GROUP", help="The one that stays.", autocompletion=completing.groups),
+    ],
+    others: Annotated[
+        list[str],
+        typer.Argument(metavar="OTHER...", help="Those that join it.", autocompletion=completing.groups),
+    ],
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Make several groups one, for letters that are here and for those that come. dlq split undoes it.
+
+    \b
+    dlq merge 12 14 15
+    """
+    from deadletter.cli.letters import groups_command as command
+    from deadletter.cli.letters.asking import RecordsWish
+
+    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
+    raise typer.Exit(command.merge(wish, into, others))
+
+
+@app.command(short_help="Take a merged group out again.")
+def split(
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The beginning of its key, as dlq groups GROUP shows it.")
+    ],
+    as_: AsOption = None,
+    config: ConfigFile = None,
+    store: StoreOption = None,
+    at: AtOption = None,
+    as_json: Json = False,
+) -> None:
+    """Make a group that was merged into another one of its own again.
+
+    \b
+    dlq split 3f2a9c
+    """
+    from deadletter.cli.letters import groups_command as command
+    from deadletter.cli.letters.asking import RecordsWish
+
+    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
+    raise typer.Exit(command.split(wish, key))

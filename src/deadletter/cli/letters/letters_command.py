@@ -1,0 +1,93 @@
+"""`dlq letters`: which letters are stored, or how they divide."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
+from deadletter.cli.letters.groups_text import letters_table
+from deadletter.cli.letters.letter_filters import PATIENCE_S, LetterFilters, order_of
+from deadletter.cli.terminal.output import Exit, columns, data, result
+from deadletter.cli.terminal.progress import GrowingCount
+from deadletter.cli.terminal.units import count
+from deadletter.cli.terminal.widths import terminal_width
+from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.operations.records.records import LettersFound, Records, json_of
+from deadletter.store.letters.letter_views import Facets, LetterRow
+
+
+def list_letters(
+    wish: RecordsWish, filters: LetterFilters, *, sort: str, limit: int, after: int | None
+) -> Exit:
+    order = order_of(sort)
+
+    async def work(records: Records) -> Exit:
+        query = replace(await filters.query(records), order=order, limit=limit, after=after)
+        found = await _found(records, query, quiet=wish.as_json)
+        if wish.as_json:
+            data(json_of(found))
+        else:
+            result(found_text(found, limit=limit, now_ms=now_ms(), width=terminal_width()))
+        return Exit.DONE
+
+    return with_records(wish, work)
+
+
+async def _found(records: Records, query: LetterQuery, *, quiet: bool) -> LettersFound:
+    """One page for whoever asked, of several where each had to end early."""
+    rows: list[LetterRow] = []
+    looked_at = unanswered = 0
+    until = time.monotonic() + PATIENCE_S
+    with GrowingCount("looking into letters", quiet=quiet) as shown:
+        while True:
+            page = await records.letters(replace(query, limit=query.limit - len(rows)))
+            rows += page.letters
+            looked_at += page.looked_at
+            unanswered += page.unanswered
+            shown.count(looked_at)
+            if page.more is None or len(rows) >= query.limit or time.monotonic() > until:
+                break
+            query = replace(query, after=page.more)
+    return LettersFound(letters=tuple(rows), more=page.more, looked_at=looked_at, unanswered=unanswered)
+
+
+def found_text(found: LettersFound, *, limit: int, now_ms: int, width: int | None) -> str:
+    said = [letters_table(found.letters, now_ms=now_ms, width=width)] if found.letters else []
+    if not found.letters:
+        said.append("no letters like that" if found.more is None else "no letters like that so far")
+    if found.more is not None:
+        if len(found.letters) < limit:
+            said.append(
+                f"the search was cut short: {count(found.looked_at)} looked into; go on with "
+                f"--after {found.more}"
+            )
+        else:
+            said.append(f"there are more: --after {found.more}")
+    if found.unanswered:
+        said.append(
+            f"of {count(found.unanswered)} the jq program could say nothing within its limits; they are not "
+            "listed"
+        )
+    return "\n".join(said)
+
+
+def count_letters(wish: RecordsWish, filters: LetterFilters) -> Exit:
+    async def work(records: Records) -> Exit:
+        facets = await records.facets(await filters.query(records))
+        if wish.as_json:
+            data(json_of(facets))
+        else:
+            result(facets_text(facets))
+        return Exit.DONE
+
+    return with_records(wish, work)
+
+
+def facets_text(facets: Facets) -> str:
+    of = count(facets.total) if facets.exact else f"the newest {facets.total:,} letters"
+    said = [f"{of}, by" if facets.total else "no letters like that"]
+    for name, some in facets.by.items():
+        if some:
+            said += [name, columns([[f"{one.letters:,}", one.value or "(none)"] for one in some], indent=3)]
+    return "\n".join(said)

@@ -1,0 +1,1 @@
+"""What people ask of stored letters, once: on the store itself, or over HTTP from the service that has it."""

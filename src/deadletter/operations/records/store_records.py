@@ -1,0 +1,175 @@
+"""Stored letters, asked of the store itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import fields, replace
+from typing import Final
+
+from deadletter.core.grouping.group_query import GroupQuery
+from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
+from deadletter.errors import UsageError
+from deadletter.operations.records.letter_told import LetterTold, read_body, tell
+from deadletter.operations.records.records import (
+    CHANGED_AT_ONCE,
+    HOURS,
+    GroupChange,
+    GroupLine,
+    GroupPage,
+    LettersChanged,
+    LettersFound,
+    SplitDone,
+    StoreTold,
+)
+from deadletter.operations.records.where_programs import Programs
+from deadletter.store.letters.letter_store import LetterStore, open_letters
+from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.store_address import address_text
+
+_HOUR_MS: Final = 3_600_000
+
+
+class StoreRecords:
+    """The operations on an open store."""
+
+    def __init__(
+        self,
+        store: LetterStore,
+        programs: Programs,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._store = store
+        self._programs = programs
+        self._now_ms = now_ms
+
+    async def store(self) -> StoreTold:
+        return StoreTold(address=address_text(self._store.address))
+
+    # -- looking -----------------------------------------------------------------------------------------
+    async def groups(self, query: GroupQuery) -> GroupPage:
+        _bounded(query.limit)
+        found = await self._store.groups(replace(query, limit=query.limit + 1))
+        more = query.offset + query.limit if len(found) > query.limit else None
+        found = found[: query.limit]
+        some = [one.id for one in found]
+        last = self._now_ms() // _HOUR_MS
+        first = last - HOURS + 1
+        hours = await self._store.hours(some, since_ms=first * _HOUR_MS) if some else {}
+        releases = await self._store.releases(some) if some else {}
+        return GroupPage(
+            groups=tuple(
+                GroupLine(
+                    **{one.name: getattr(group, one.name) for one in fields(GroupView)},
+                    hours=tuple(hours.get(group.id, {}).get(hour, 0) for hour in range(first, last + 1)),
+                    release=releases.get(group.id, ""),
+                )
+                for group in found
+            ),
+            more=more,
+        )
+
+    async def group(self, name: str) -> GroupDetail:
+        return await self._store.group(name)
+
+    async def letters(self, query: LetterQuery) -> LettersFound:
+        _bounded(query.limit)
+        where = None if query.where is None else await self._programs.question(query.where)
+        page = await self._store.find(query, where=where)
+        return LettersFound(
+            letters=page.letters,
+            more=page.more,
+            looked_at=page.looked_at,
+            unanswered=0 if where is None else where.unanswered,
+        )
+
+    async def facets(self, query: LetterQuery) -> Facets:
+        if query.looks_inside:
+            raise UsageError(
+                "facets: expected filters that need no look inside letters, got header, text or where; "
+                "their letters can be listed"
+            )
+        return await self._store.facets(query)
+
+    async def letter(self, name: str) -> LetterTold:
+        detail = await self._store.letter(name)
+        group = await self._store.group(str(detail.row.group))
+        return tell(detail, group.group)
+
+    async def body(self, name: str) -> bytes:
+        return read_body((await self._store.letter(name)).letter)
+
+    # -- changing ----------------------------------------------------------------------------------------
+    async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView:
+        if change.state is None and change.category is None:
+            raise UsageError("expected a state or a category to change, got neither")
+        found = None
+        if change.category is not None:
+            found = await self._store.set_category(name, change.category, who=who)
+        if change.state is not None:
+            found = await self._store.set_state(name, change.state, who=who, until_ms=change.until_ms)
+        assert found is not None
+        return found
+
+    async def note(self, name: str, text: str, *, who: str) -> GroupView:
+        return await self._store.add_note(name, text, who=who)
+
+    async def merge(self, into: str, other: str, *, who: str) -> GroupView:
+        await self._store.merge(into, other, who=who)
+        return (await self._store.group(into)).group
+
+    async def split(self, key: str, *, who: str) -> SplitDone:
+        await self._store.split(key, who=who)
+        return SplitDone(key=key)
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
+        return LettersChanged(letters=await self._store.discard(_portion(ids), who=who, why=why))
+
+    async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
+        return LettersChanged(letters=await self._store.take_back(_portion(ids), who=who, why=why))
+
+
+@asynccontextmanager
+async def opened_records(url: str, *, prepare: bool = True) -> AsyncIterator[StoreRecords]:
+    """The records in the store at this URL."""
+    programs = Programs()
+    try:
+        async with open_letters(url, prepare=prepare) as store:
+            yield StoreRecords(store, programs)
+    finally:
+        await programs.close()
+
+
+class LateRecords:
+    """Opens the store when it is first asked for, and again later where that failed: for the service, which
+    does not wait for its store."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._opening = asyncio.Lock()
+        self._opened: StoreRecords | None = None
+        self._open = AsyncExitStack()
+
+    async def __call__(self) -> StoreRecords:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await self._open.enter_async_context(opened_records(self._url))
+            return self._opened
+
+    async def close(self) -> None:
+        await self._open.aclose()
+
+
+def _bounded(limit: int) -> None:
+    if not 0 < limit <= MAX_LIMIT:
+        raise UsageError(
+            f"limit: expected 1 to {MAX_LIMIT:,}, got {limit}; a page says where the next begins"
+        )
+
+
+def _portion(ids: Sequence[int]) -> Sequence[int]:
+    if len(ids) > CHANGED_AT_ONCE:
+        raise UsageError(f"ids: expected at most {CHANGED_AT_ONCE:,} letters at once, got {len(ids):,}")
+    return ids

@@ -1,0 +1,91 @@
+"""`--where '<jq>'`: a jq program asked about stored letters, in the bounded process.
+
+The program sees one object, `{"body": …, "headers": {…}, "properties": {…}}`: the body as JSON where it is
+JSON, as a text where it is text, null where it is neither; headers and properties as `plain_values` tells
+them. A letter is wanted when the program puts out anything but `false` and `null`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deadletter.core.grouping.stored_letter import unwrapped
+from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.message import View
+from deadletter.errors import MessageError, UsageError
+from deadletter.jq.process import Asked, JqProcess, refusals
+from deadletter.operations.records.plain_values import plain_properties, plain_table
+from deadletter.operations.records.records import PROGRAM_CHARS
+
+_KNOWN: Final = 100
+
+
+class Programs:
+    """Programs that compile, and the process that runs them: started with the first question."""
+
+    def __init__(self) -> None:
+        self._jq = JqProcess()
+        self._good: dict[str, None] = {}
+
+    async def close(self) -> None:
+        await self._jq.close()
+
+    async def question(self, program: str) -> WhereProgram:
+        """UsageError, in jq's words, where it does not compile."""
+        if len(program) > PROGRAM_CHARS:
+            raise UsageError(f"where: expected a jq program of at most {PROGRAM_CHARS} characters")
+        if program not in self._good:
+            (why,) = await asyncio.to_thread(refusals, [program])
+            if why is not None:
+                raise UsageError(
+                    f"where: expected a jq program over {{body, headers, properties}}, got {why}"
+                )
+            if len(self._good) >= _KNOWN:
+                self._good.clear()
+            self._good[program] = None
+        return WhereProgram(self._jq, program)
+
+
+@dataclass(slots=True)
+class WhereProgram:
+    """One program asked about letters; counts those of which it could say nothing."""
+
+    jq: JqProcess
+    program: str
+    unanswered: int = 0
+
+    async def __call__(self, letters: Sequence[Letter]) -> list[bool]:
+        documents = await asyncio.to_thread(lambda: [document(letter) for letter in letters])
+        said = await self.jq.ask([Asked(one, (self.program,)) for one in documents])
+        answers = [one[self.program] for one in said]
+        self.unanswered += answers.count(None)
+        return [answer is True for answer in answers]
+
+
+def document(letter: Letter) -> bytes:
+    """What a program sees of a letter. A body that is JSON is put in as it stands: no number is rounded."""
+    properties, headers, body = View(), dict[str, object](), letter.body
+    try:
+        letter = unwrapped(letter)
+        body = letter.body
+        properties, headers = letter.view, plain_table(letter.headers)
+    except MessageError:
+        pass  # its body can still be asked about
+    rest = {"headers": headers, "properties": plain_properties(properties)}
+    return b'{"body":' + _body(body) + b"," + json.dumps(rest).encode()[1:]
+
+
+def _body(body: bytes) -> bytes:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return b"null"
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return json.dumps(text).encode()
+    return text.strip().encode()

@@ -1,0 +1,42 @@
+"""Where the service answers HTTP, and how a command speaks to it: URL, token, proxies, time."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from deadletter.config.urls import is_loopback
+from deadletter.errors import UsageError
+
+DEFAULT_AT: Final = "http://127.0.0.1:8025"
+CONNECT_S: Final = 5.0
+
+
+def service_url(at: str) -> str:
+    """The base of its URLs, without a slash behind; `host:port` is enough."""
+    base = at if "://" in at else f"http://{at}"
+    try:
+        parts = urlsplit(base)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        whole = False
+    if not whole:
+        raise UsageError(f"expected --at as a URL such as {DEFAULT_AT}, got {at!r}")
+    return base.rstrip("/")
+
+
+def token_headers(token: str | None) -> dict[str, str]:
+    if token and not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise UsageError("expected DLQ_API_TOKEN as printable ASCII without spaces around it")
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def trusts_environment(url: str) -> bool:
+    """A proxy of the environment is for other machines."""
+    return not is_loopback(urlsplit(url).hostname or "")
+
+
+def patience(answer_s: float, connect_s: float = CONNECT_S) -> httpx.Timeout:
+    return httpx.Timeout(answer_s, connect=connect_s)
