@@ -64,6 +64,7 @@ EVIL = replace(
 ROW = LetterRow(
     id=812,
     letter_id="ab" * 16,
+    vhost="/",
     queue="deadletter.parked",
     origin="orders",
     group=12,

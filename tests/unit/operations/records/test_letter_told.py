@@ -33,6 +33,7 @@ def told(whole: Letter, *, steps: tuple[LetterStep, ...] = (), cause: str = "") 
     row = LetterRow(
         id=7,
         letter_id="x",
+        vhost="/",
         queue=whole.source,
         origin="orders",
         group=1,
