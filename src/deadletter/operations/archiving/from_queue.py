@@ -55,7 +55,7 @@ class QueueExport:
     def stop(self) -> None:
         """What is being written is taken out of the queue first: else it would be in both."""
         self._stopping = True
-        if not self._writing:
+        if not self._writing and not self._waiting:
             self._courier.stop()
 
     def maybe_twice(self, tally: MoveTally) -> int:
@@ -121,16 +121,17 @@ class QueueExport:
             some, self._waiting = self._waiting, []
             self._writing = True
             try:
-                await asyncio.to_thread(self._secure, [letter for letter, _ in some])
-                self._secured += len(some)
+                if self._trouble is None:
+                    await asyncio.to_thread(self._secure, [letter for letter, _ in some])
+                    self._secured += len(some)
             except ArchiveError as error:
-                self._trouble = self._trouble or error
+                self._trouble = error
             verdict = Drop() if self._trouble is None else Leave()
             for _, future in some:
                 if not future.done():
                     future.set_result(verdict)
             self._writing = False
-            if self._stopping or self._trouble is not None:
+            if self._trouble is not None or (self._stopping and not self._waiting):
                 # After the futures have told: what is on the disk is acked before the end.
                 asyncio.get_running_loop().call_soon(self._courier.stop)
 
