@@ -14,7 +14,7 @@ from deadletter.store.letters.letter_list import ROW_STATES
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, clean
 from deadletter.store.letters.letter_tables import groups, letters, names, tallies
 from deadletter.store.letters.letter_views import Facet, Facets
-from deadletter.store.letters.searching import Plan, next_portion, plan_of
+from deadletter.store.letters.searching import SearchPlan, next_portion, plan_of
 
 FACETS_MAX: Final = 10_000
 """Beyond that many, facets count the newest."""
@@ -82,7 +82,7 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
     return _divided(rows, ("queue", "origin", "group", "category"), exact=True)
 
 
-async def _counted(connection: AsyncConnection, query: LetterQuery, plan: Plan) -> Facets:
+async def _counted(connection: AsyncConnection, query: LetterQuery, plan: SearchPlan) -> Facets:
     found: list[int] = []
     after: int | None = None
     while len(found) <= FACETS_MAX:

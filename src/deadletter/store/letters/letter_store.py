@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
-from typing import Final
+from functools import partial, wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import event, select, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -65,6 +65,28 @@ _CACHE: Final = "PRAGMA cache_size = -16000"
 """16 MB a connection: an index is written all over."""
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _uncut(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
+    """Who is cancelled while the store writes waits until it has written, or has given up: a statement that
+    runs in SQLite's thread cannot be called back, and would leave its lock behind."""
+
+    @wraps(method)
+    async def whole(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        writing = asyncio.create_task(method(*args, **kwargs))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait({writing})
+            if not writing.cancelled():
+                writing.exception()  # seen: nobody is left to be told
+            raise
+
+    return whole
+
+
 class LetterStore:
     """`now_ms`: the time, which tests set."""
 
@@ -82,6 +104,7 @@ class LetterStore:
         self._connections += 1
 
     # -- coming in ---------------------------------------------------------------------------------------
+    @_uncut
     async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
         """Committed when it returns: only then may anybody ack them."""
         prepared = await self._ingest.prepared(batch)
@@ -180,6 +203,7 @@ class LetterStore:
             return await group_table.releases_of(connection, list(some))
 
     # -- what people do ----------------------------------------------------------------------------------
+    @_uncut
     async def set_state(
         self, name: str, state: GroupState, *, who: str, until_ms: int | None = None
     ) -> GroupView:
@@ -191,6 +215,7 @@ class LetterStore:
             await self._note(connection, who, state.value, {"group": found.id, "until_ms": until_ms})
             return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
 
+    @_uncut
     async def set_category(self, name: str, category: Category, *, who: str) -> GroupView:
         async with self._writing() as connection:
             now_ms = self._now_ms()
@@ -199,6 +224,7 @@ class LetterStore:
             await self._note(connection, who, "category", {"group": found.id, "category": category.value})
             return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
 
+    @_uncut
     async def add_note(self, name: str, text: str, *, who: str) -> GroupView:
         async with self._writing() as connection:
             now_ms = self._now_ms()
@@ -207,6 +233,7 @@ class LetterStore:
             await self._note(connection, who, "note", {"group": found.id})
             return found
 
+    @_uncut
     async def merge(self, into: str, other: str, *, who: str) -> GroupView:
         """Letters of both are one group's, now and later, until they are split."""
         async with self._writing() as connection:
@@ -217,6 +244,7 @@ class LetterStore:
             await self._note(connection, who, "merge", {"into": first.key, "other": second.key})
         return first
 
+    @_uncut
     async def split(self, key: str, *, who: str) -> None:
         """A merged group is one of its own again."""
         async with self._writing() as connection:
@@ -231,6 +259,7 @@ class LetterStore:
         """Undo a discard. How many they were."""
         return await self._change(ids, RowState.DISCARDED, RowState.OPEN, "taken back", who, why)
 
+    @_uncut
     async def _change(
         self, ids: Sequence[int], before: RowState, after: RowState, step: str, who: str, why: str
     ) -> int:
@@ -244,11 +273,13 @@ class LetterStore:
             return changed
 
     # -- forgetting --------------------------------------------------------------------------------------
+    @_uncut
     async def forget_some(self, queue: str, retention: Retention) -> int:
         """The next portion of letters whose time is over; 0: there are no more."""
         async with self._writing() as connection:
             return await letter_changes.forget_some(connection, queue, retention, now_ms=self._now_ms())
 
+    @_uncut
     async def fold_counts(self) -> int:
         """Old counts by the minute become counts by the hour; 0: there are no more."""
         async with self._writing() as connection:

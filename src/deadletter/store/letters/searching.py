@@ -44,7 +44,7 @@ Where: TypeAlias = Callable[[Sequence[Letter]], Awaitable[Sequence[bool]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SearchPlan:
     """How the letters of a query are found: what must hold of a row, and the words that the index knows."""
 
     conditions: tuple[ColumnElement[bool], ...]
@@ -98,7 +98,7 @@ async def find(
 
 
 async def next_portion(
-    connection: AsyncConnection, plan: Plan, order: LetterOrder, after: int | None, size: int
+    connection: AsyncConnection, plan: SearchPlan, order: LetterOrder, after: int | None, size: int
 ) -> Portion:
     """The letters among the next ones that are as planned; as to words, as far as the index knows."""
     newest = order is LetterOrder.NEWEST
@@ -122,7 +122,7 @@ def _says(error: str, wanted: str) -> bool:
     return wanted in error.lower() and set(words_of(wanted)) <= set(words_of(error))
 
 
-async def plan_of(connection: AsyncConnection, query: LetterQuery) -> Plan | None:
+async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan | None:
     """None: a name that no letter has."""
     conditions: list[ColumnElement[bool]] = [letters.c.copy_of.is_(None)]
     columns = letters.c
@@ -157,7 +157,9 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> Plan | Non
     if query.died_from_ms is not None or query.died_until_ms is not None:
         conditions += await _died(connection, query)
     error = clean(query.error or "").lower()
-    return Plan(conditions=tuple(conditions), words=() if few else tuple(words[:_MAX_WORDS]), error=error)
+    return SearchPlan(
+        conditions=tuple(conditions), words=() if few else tuple(words[:_MAX_WORDS]), error=error
+    )
 
 
 async def _died(connection: AsyncConnection, query: LetterQuery) -> list[ColumnElement[bool]]:
