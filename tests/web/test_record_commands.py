@@ -155,7 +155,7 @@ def test_letters(dlq: Terminal) -> None:
         (["--since", "2h", "--origin", "orders"], [2, 1]),
         (["--older-than", "2d"], [9, 8, 6]),
         (["--until", "2025-06-01T12:00:01", "--since", "2025-06-01"], [9, 8]),
-        (["--header", "tenant=acme", "--error", "TIMEOUT"], [5, 3, 1]),
+        (["--header", "tenant=acme", "--error", "ANSWER"], [5, 3, 1]),
         (["--message-id", "m-2"], [2]),
         (["--id", "3", "--id", f"{4:032x}"], [4, 3]),
         (["--text", '"words about"'], [6]),

@@ -59,7 +59,9 @@ CauseFilter = Annotated[
     str | None,
     typer.Option("--cause", metavar="CAUSE", help="Put aside for this.", autocompletion=completing.causes),
 ]
-ErrorFilter = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="With this in the error.")]
+ErrorFilter = Annotated[
+    str | None, typer.Option("--error", metavar="WORDS", help="With these words in the error.")
+]
 SinceFilter = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Died since: 2h (ago), or 2025-06-01T12:00 UTC.")
 ]
