@@ -70,6 +70,19 @@ async def put(keeper: Storekeeper, brought: list[StoredLetter]) -> list[Verdict]
         return list(await asyncio.gather(*(keeper.take(one, FATE) for one in brought)))
 
 
+async def by_hand(path: Path, *statements: str) -> None:
+    """In a thread: the keeper may be writing, and needs the event loop to come to an end."""
+
+    def change() -> None:
+        with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for statement in statements:
+                other.execute(statement)
+            other.execute("COMMIT")
+
+    await asyncio.to_thread(change)
+
+
 def told(heard: list[ServiceEvent]) -> list[str]:
     return [one.what for one in heard if isinstance(one, Trouble)]
 
@@ -114,15 +127,15 @@ async def test_a_read_only_store_is_the_stores_fault(tmp_path: Path, monkeypatch
     path = tmp_path / "letters.db"
     heard: list[ServiceEvent] = []
     async with keeping(f"sqlite:///{path}", heard) as keeper:
-        with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # who reads first is refused when somebody wrote meanwhile
-            for table in ("deadletter_letters", "deadletter_ids"):
-                for word in ("INSERT", "UPDATE"):
-                    other.execute(
-                        f"CREATE TRIGGER {table}_{word} BEFORE {word} ON {table} "
-                        "BEGIN SELECT RAISE(ABORT, 'read only'); END"
-                    )
-            other.execute("COMMIT")
+        await by_hand(
+            path,
+            *(
+                f"CREATE TRIGGER {table}_{word} BEFORE {word} ON {table} "
+                "BEGIN SELECT RAISE(ABORT, 'read only'); END"
+                for table in ("deadletter_letters", "deadletter_ids")
+                for word in ("INSERT", "UPDATE")
+            ),
+        )
         assert set(await put(keeper, some(5))) == {Leave()}
         async with asyncio.timeout(60):
             while not told(heard):  # noqa: ASYNC110 -- as above
@@ -134,13 +147,11 @@ async def test_one_letter_that_is_refused_is_alone(tmp_path: Path) -> None:
     path = tmp_path / "letters.db"
     heard: list[ServiceEvent] = []
     async with keeping(f"sqlite:///{path}", heard) as keeper:
-        with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # who reads first is refused when somebody wrote meanwhile
-            other.execute(
-                "CREATE TRIGGER picky BEFORE INSERT ON deadletter_letters WHEN NEW.bytes = 7 "
-                "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
-            )
-            other.execute("COMMIT")
+        await by_hand(
+            path,
+            "CREATE TRIGGER picky BEFORE INSERT ON deadletter_letters WHEN NEW.bytes = 7 "
+            "BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+        )
         wrong = keeper.take(some(1, "wrong")[0], FATE)
         assert set(await put(keeper, some(9))) == {Drop(fate=FATE)}
         with pytest.raises(StoreRefused, match="not this one"):
