@@ -36,7 +36,7 @@ class LetterQuery:
     state: LetterState | None = LetterState.OPEN
     cause: str | None = None
     error: str | None = None
-    """Text in its error, in any case."""
+    """Words in its error, in any case, one after the other."""
     message_id: str | None = None
     letter_id: str | None = None
     died_from_ms: int | None = None

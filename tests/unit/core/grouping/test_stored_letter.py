@@ -1,6 +1,6 @@
 """A letter as the store keeps it.
 
-About `core.grouping.stored_letter`, `core.grouping.letter_query`.
+About `core.grouping.stored_letter`, `core.grouping.letter_query`, `core.letter.same_letter`.
 """
 
 from __future__ import annotations
