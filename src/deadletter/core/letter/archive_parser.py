@@ -56,7 +56,7 @@ class ArchiveParser:
         self._skipped_from: int | None = None
         self._id: bytes | None = None
         self._last = 0
-        self.seen = blake2b(digest_size=CHECK_BYTES)
+        self.seen: blake2b = blake2b(digest_size=CHECK_BYTES)
         self.letters: int = 0
         """Whole ones, so far."""
         self.damaged: bool = False

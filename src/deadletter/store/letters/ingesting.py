@@ -111,7 +111,7 @@ class Ingest:
     """One writer. It remembers what is committed: the ids of names and groups, and dictionaries."""
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.generation: int = 0
         """Of what it remembers: what was prepared with an older one is prepared anew."""
         self._names: dict[str, int] = {}
         self._groups: dict[str, int] = {}

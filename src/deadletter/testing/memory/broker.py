@@ -76,7 +76,7 @@ class MemoryBroker:
         self.blocked_reason: str | None = None
         self.down: bool = False
         self._peers: dict[MemoryConnection, Peer] = {}
-        self.shapes = Shapes(self, vhost)
+        self.shapes: Shapes = Shapes(self, vhost)
         self._carriage = Carriage(self.clock, self.traits, self.route)
 
     # -- coming and going --------------------------------------------------------------------------------
