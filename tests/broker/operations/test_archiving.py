@@ -320,7 +320,6 @@ def test_a_queue_that_is_not_there(vhost: Vhost, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.kills
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_killed_while_it_takes_no_letter_is_lost(vhost: Vhost, tmp_path: Path, kind: str) -> None:
     """SIGKILL at any moment: each letter is in the queue or in what was written, or in both."""

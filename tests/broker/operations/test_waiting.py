@@ -53,7 +53,7 @@ async def waiting_an_hour(app: Application, vhost: Vhost, home: Path, **counts: 
         assert one.end() == 0
 
 
-@pytest.mark.parametrize("how", ["release", "park"])
+@pytest.mark.parametrize("how", ["release", pytest.param("park", marks=pytest.mark.slow)])
 async def test_only_what_was_meant_goes(vhost: Vhost, tmp_path: Path, how: str) -> None:
     async with Application(vhost.url) as app:
         await waiting_an_hour(app, vhost, tmp_path, orders=30, billing=20)
@@ -103,6 +103,7 @@ async def test_a_guard_is_passed_knowingly(vhost: Vhost, tmp_path: Path) -> None
         assert await depth(app, names.PARKED) == 0
 
 
+@pytest.mark.slow
 async def test_what_its_origin_refuses_stays(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await waiting_an_hour(app, vhost, tmp_path, orders=10)

@@ -73,7 +73,6 @@ async def test_killed_between_commit_and_ack(vhost: Vhost, tmp_path: Path, url: 
 
 
 @pytest.mark.slow
-@pytest.mark.kills
 @pytest.mark.timeout(900)
 async def test_killed_twenty_five_times(vhost: Vhost, tmp_path: Path, url: str) -> None:
     """At random moments of a life in which it parks letters and brings them into the store."""
@@ -100,6 +99,7 @@ async def test_killed_twenty_five_times(vhost: Vhost, tmp_path: Path, url: str) 
         await assert_each_once(url, made)
 
 
+@pytest.mark.slow
 async def test_an_orderly_end_in_the_middle(vhost: Vhost, tmp_path: Path, url: str) -> None:
     """What the store is taking at that moment is acked, so nothing comes again; not even letters of others,
     which nothing tells apart when they do."""
@@ -121,6 +121,7 @@ async def test_an_orderly_end_in_the_middle(vhost: Vhost, tmp_path: Path, url: s
         await assert_each_once(url, {each.body for each in made})
 
 
+@pytest.mark.slow
 async def test_two_instances_share_the_work(vhost: Vhost, tmp_path: Path, postgres: PrivatePostgres) -> None:
     url = postgres.fresh_database()
     async with Application(vhost.url) as app:
@@ -182,6 +183,7 @@ async def away_and_back(
     assert await app.depth(names.PARKED) == 0
 
 
+@pytest.mark.slow
 async def test_postgresql_restarted(vhost: Vhost, tmp_path: Path, postgres: PrivatePostgres) -> None:
     url = postgres.fresh_database()
     async with Application(vhost.url) as app:
@@ -196,6 +198,7 @@ async def test_postgresql_restarted(vhost: Vhost, tmp_path: Path, postgres: Priv
                     postgres.start()
 
 
+@pytest.mark.slow
 async def test_a_locked_file(vhost: Vhost, tmp_path: Path) -> None:
     path = tmp_path / "letters.db"
     async with Application(vhost.url) as app:
@@ -214,6 +217,7 @@ async def test_a_locked_file(vhost: Vhost, tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 async def test_a_full_disk(vhost: Vhost, tmp_path: Path) -> None:
     """A limit on the size of files does the same to SQLite."""
     path = tmp_path / "letters.db"
@@ -235,6 +239,7 @@ async def test_a_full_disk(vhost: Vhost, tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 async def test_a_file_that_somebody_moved_away(vhost: Vhost, tmp_path: Path) -> None:
     """What would be committed to a file without a name would be lost with the process."""
     path, aside = tmp_path / "letters.db", tmp_path / "aside.db"
@@ -251,6 +256,7 @@ async def test_a_file_that_somebody_moved_away(vhost: Vhost, tmp_path: Path) -> 
         assert await app.depth(names.PARKED) == 300
 
 
+@pytest.mark.slow
 async def test_one_letter_that_the_store_does_not_take(vhost: Vhost, tmp_path: Path) -> None:
     """It stays in its queue, and is named; its neighbours go."""
     path = tmp_path / "letters.db"
