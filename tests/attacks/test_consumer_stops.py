@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,9 @@ from tests.brokers import Vhost
 from tests.consuming import until
 
 from deadletter import Consumer
+from deadletter.consumer import serving
 from deadletter.consumer.events import Event, Paused
-from deadletter.consumer.queues import health_wait
+from deadletter.consumer.queues.health_wait import HealthWait
 
 WORKING = """
 import asyncio, os, sys
@@ -165,7 +167,7 @@ async def test_a_health_check_that_flaps_makes_nothing_twice(
         if handled.total() % 800 == 0:
             noes = 3
 
-    monkeypatch.setattr(health_wait.HealthWait.__init__, "__kwdefaults__", {"every_s": 0.01, "pause_s": 0.01})
+    monkeypatch.setattr(serving, "HealthWait", partial(HealthWait, every_s=0.01, pause_s=0.01))
     async with consuming.serving(app):
         await until(lambda: len(handled) == len(bodies), "all of them")
     assert [body for body, count in handled.items() if count > 1] == []
