@@ -3,7 +3,8 @@
 A shop's orders fail because a payment service is down; they die into a dead letter queue. Then they are
 moved back, while somebody pulls the plug in the middle, and counted: every order by its number. Those that
 die again are told from new ones by the checker. The doctor looks at a shape that multiplies letters, and the
-right one is declared. The retry service lives through an outage; and an application does its own retries.
+right one is declared. The retry service lives through an outage; an application does its own retries; and
+what it put aside is grouped by what went wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from deadletter.amqp.publisher import publish_all
 from deadletter.broker.declare import DeclareOutcome
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.queue_counts import counts_on
-from deadletter.cli.demo import demo_consumer, demo_serve
+from deadletter.cli.demo import demo_consumer, demo_desk, demo_serve
 from deadletter.cli.doctor_command import finding_text
 from deadletter.cli.peek_command import letter_text
 from deadletter.cli.terminal import event_loop
@@ -120,6 +121,8 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     served = await demo_serve.show(console, broker, orders=max(20, letters // 10))
     console.rule("8. the same inside a Python application: from deadletter import Consumer")
     consumed = await demo_consumer.show(console, url=broker.url, api=broker.api)
+    console.rule("9. what failed, and is it one cause or forty?")
+    grouped = await demo_desk.show(console, url=broker.url, queue=demo_consumer.DLQ)
     await connection.close()
     console.rule()
     console.print(
@@ -127,7 +130,7 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
         "                  [b]dlq serve --watch '*.dlq' --url amqp://…[/]\n"
         "In Python:        [b]docs/consumer.md[/]"
     )
-    right = healed and served and consumed and lost == 0 and left == tally.failed + tally.left
+    right = healed and served and consumed and grouped and lost == 0 and left == tally.failed + tally.left
     return Exit.DONE if right and [(q.moved, q.left) for q in report.queues] == [(left, NEW)] else Exit.LEFT
 
 

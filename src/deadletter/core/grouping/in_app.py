@@ -14,7 +14,7 @@ from deadletter.core.grouping.stacks import Frame
 from deadletter.core.text.glob import glob
 
 _INSTALLED: Final = re.compile(
-    r"site-packages|dist-packages|/lib/python\d|[/\\]lib[/\\]python\d|^<"
+    r"site-packages|dist-packages|/deadletter/(?:consumer|adapters)/|/lib/python\d|[/\\]lib[/\\]python\d|^<"
     r"|node_modules|^node:|^internal/|/vendor/|/gems/|/go/pkg/mod/|/usr/(?:local/)?go/|/usr/share/php/"
     r"|/usr/lib/(?:ruby|go)|/rubygems/|/\.pyenv/|/\.cargo/|\\Python3\d+\\Lib\\"
 )

@@ -134,6 +134,7 @@ def test_a_module_is_the_end_of_its_path(one: str) -> None:
         ("/srv/shop/app/orders.py", True),
         ("/srv/venv/lib/python3.12/site-packages/httpx/_client.py", False),
         ("/usr/lib/python3.11/json/decoder.py", False),
+        ("/src/deadletter/consumer/handlers/calling.py", False),
         ("<frozen importlib._bootstrap>", False),
         ("/srv/shop/node_modules/amqplib/x.js", False),
         ("node:internal/timers", False),
