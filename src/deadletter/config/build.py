@@ -39,6 +39,8 @@ from deadletter.config.tables.keys import KINDS, below, fields
 from deadletter.config.validate import Validator, ValidParts
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
+from deadletter.core.grouping.in_app import OwnCode
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
 
@@ -158,6 +160,19 @@ def desk(table: desk_tables.Desk, vhost: str) -> DeskSettings:
                 retention=_retention(_retention(Retention(), table.retention), queue.retention),
             )
             for queue in table.queues
+        ),
+        grouping=Grouping(
+            own=OwnCode(ours=tuple(table.own_code), foreign=tuple(table.foreign_code)),
+            rules=tuple(
+                GroupingRule(
+                    group=rule.group,
+                    origin=rule.origin,
+                    error=rule.error,
+                    message=rule.message,
+                    headers=tuple((rule.header or {}).items()),
+                )
+                for rule in table.groups
+            ),
         ),
     )
 

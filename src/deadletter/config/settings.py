@@ -15,6 +15,7 @@ from deadletter.amqp.address import Address
 from deadletter.core.deciding.backoff import Backoff
 from deadletter.core.deciding.deaths import CountBy, OriginBy
 from deadletter.core.deciding.policy import Policies
+from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.letter.names import PARKED
@@ -169,6 +170,7 @@ class DeskSettings:
     retention: Retention = _KEPT
     """Of `deadletter.parked`, in whichever vhost, unless `queues` names it."""
     queues: tuple[DeskQueue, ...] = ()
+    grouping: Grouping = GROUPED_BY_DEFAULT
 
     def in_vhost(self, vhost: str) -> Mapping[str, Retention]:
         """The queues of this vhost whose letters come into the store."""

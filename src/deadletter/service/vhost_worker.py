@@ -103,6 +103,7 @@ class VhostWorker:
             settings.desk.in_vhost(address.vhost),
             keeper,
             vhost=address.vhost,
+            grouping=settings.desk.grouping,
             fates=self.fates,
             limits=self._deliveries,
             emit=emit,

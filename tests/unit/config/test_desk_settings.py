@@ -11,6 +11,8 @@ import pytest
 
 from deadletter.config import load
 from deadletter.config.settings import Settings
+from deadletter.core.grouping.grouping_rules import GroupingRule
+from deadletter.core.grouping.in_app import OwnCode
 from deadletter.core.grouping.retention import Retention
 from deadletter.errors import ConfigError
 
@@ -93,3 +95,20 @@ def test_a_command_without_a_store_is_not_the_service(tmp_path: Path) -> None:
     (tmp_path / "deadletter.toml").write_text(ON)
     settings = load(directory=tmp_path, home=tmp_path, environment={}, options={"store.url": "none"})
     assert (settings.desk.ingest, settings.store.off) == (True, True)
+
+
+def test_own_rules_for_groups(tmp_path: Path) -> None:
+    text = (
+        "[desk]\nown_code = ['*/shoplib/*']\nforeign_code = ['*/generated/*']\n"
+        "[[desk.groups]]\ngroup = 'ledger of {origin}'\nmessage = 'the ledger*'\nheader = { tenant = 'a*' }\n"
+    )
+    grouping = loaded(tmp_path, text).desk.grouping
+    assert grouping.own == OwnCode(ours=("*/shoplib/*",), foreign=("*/generated/*",))
+    assert grouping.rules == (
+        GroupingRule(group="ledger of {origin}", message="the ledger*", headers=(("tenant", "a*"),)),
+    )
+
+
+def test_a_name_with_braces_that_mean_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"desk.groups\[1\].group.*\{tenant\}"):
+        loaded(tmp_path, "[[desk.groups]]\ngroup = 'of {tenant}'\n")

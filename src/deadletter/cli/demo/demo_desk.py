@@ -40,7 +40,7 @@ async def show(console: Console, *, url: str, queue: str) -> bool:
         async with open_letters(store_url) as store:
             stored = await store.ingest([stored_letter(letter, now_ms=now_ms) for letter in found])
         console.print(
-            f"{count(stored.new)} of [b]{queue}[/] in a store; the service does that with [b]\\[desk] ingest[/]. "
+            f"{count(stored.new)} of [b]{queue}[/] in a store, as [b]\\[desk] ingest[/] does it. "
             "[b]dlq groups[/] says what failed, where, and since when:\n"
         )
         async with opened_records(store_url) as records:

@@ -37,6 +37,10 @@ def groups(
             autocompletion=completing.groups,
         ),
     ] = None,
+    preview: Annotated[
+        bool,
+        typer.Option("--preview", help="What the grouping rules of the file would make of stored letters."),
+    ] = False,
     state: Annotated[
         list[str] | None,
         typer.Option(metavar="open|resolved|muted|snoozed|any", help="Which ones (open); may be repeated."),
@@ -69,6 +73,7 @@ def groups(
     dlq groups --sort letters          the largest first
     dlq groups 12                      all about one: releases, hosts, notes, letters
     dlq groups --why 12                what made its letters one group
+    dlq groups --preview               what changed rules in [desk] would join and part
     dlq groups --state any --json      all of them, for programs
 
     Exit codes: 0 done, 2 usage, 3 neither service nor store can be reached.
@@ -77,6 +82,10 @@ def groups(
     from deadletter.cli.letters.asking import RecordsWish
 
     wish = RecordsWish(file=config, store=store, at=at, as_json=as_json)
+    if preview:
+        if group is not None or why is not None or at is not None:
+            raise UsageError("expected --preview alone: it looks at all groups, in the store itself")
+        raise typer.Exit(command.preview_groups(wish))
     if group is not None and why is not None:
         raise UsageError("expected GROUP or --why GROUP, got both")
     if group is not None or why is not None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deadletter.cli.letters.asking import RecordsWish, at_text, future_ms, now_ms, with_records
-from deadletter.cli.letters.groups_text import detail_text, page_text, why_text
+from deadletter.cli.letters.groups_text import detail_text, page_text, preview_text, why_text
 from deadletter.cli.letters.letter_filters import word
+from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.widths import terminal_width, writes
 from deadletter.core.grouping.category import Category
@@ -15,8 +16,9 @@ from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import UsageError
+from deadletter.operations.records.at_hand import store_url
 from deadletter.operations.records.records import GroupChange, Records, json_of
-from deadletter.store.letters.letter_views import GroupView
+from deadletter.store.letters.letter_views import GroupingPreview, GroupView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,25 @@ class GroupFilters:
             limit=self.limit,
             offset=self.after,
         )
+
+
+def preview_groups(wish: RecordsWish) -> Exit:
+    """What the rules of the file would make of the letters that are stored."""
+    place = wish.whereabouts()
+    url = store_url(place.settings)
+
+    async def work() -> GroupingPreview:
+        from deadletter.store.letters.letter_store import open_letters  # slow to load
+
+        async with open_letters(url, prepare=False) as store:
+            return await store.preview(place.settings.desk.grouping)
+
+    seen = event_loop.run(work())
+    if wish.as_json:
+        data(json_of(seen))
+    else:
+        result(preview_text(seen))
+    return Exit.DONE
 
 
 def list_groups(wish: RecordsWish, filters: GroupFilters) -> Exit:

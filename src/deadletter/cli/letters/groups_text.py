@@ -13,7 +13,7 @@ from deadletter.cli.terminal.widths import cells, fit, padded
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.text.safe_text import line, lines
 from deadletter.operations.records.records import GroupLine, GroupPage
-from deadletter.store.letters.letter_views import GroupDetail, GroupView, LetterRow
+from deadletter.store.letters.letter_views import GroupDetail, GroupingPreview, GroupView, LetterRow
 
 _HEAD: Final = ("#", "open/all", "24 h", "last", "first", "what")
 _WIDE: Final = 110
@@ -123,6 +123,19 @@ def detail_text(detail: GroupDetail, *, now_ms: int, width: int | None = None) -
 
 def _after(text: str) -> str:
     return f", {text.lower()}" if text else ""
+
+
+def preview_text(seen: GroupingPreview) -> str:
+    """What other rules would join and part."""
+    said = [
+        f"{seen.before:,} groups → {seen.after:,}, by the newest of each; {count(seen.letters)} looked at"
+    ]
+    for one in seen.joined:
+        said.append(f"one group: {line(one.title)}")
+        said.append(f"  of {', '.join(str(number) for number in one.groups)}")
+    said += [f"{one.into} groups of {one.group}: {line(one.title)}" for one in seen.parted]
+    said.append("rules hold for letters that come; those that are stored stay in their groups")
+    return lines(said)
 
 
 def why_text(detail: GroupDetail, *, ascii_only: bool = False) -> str:

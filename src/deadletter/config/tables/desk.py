@@ -1,12 +1,15 @@
-"""The tables of the desk: which parked letters come into the store, and how long they stay there."""
+"""The tables of the desk: which letters come into the store, how long they stay, how they are grouped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 from pydantic import Field
 
-from deadletter.config.tables.base import Keeping, Name, Table, TableFinding, as_written
+from deadletter.config.tables.base import Keeping, Name, Pattern, Table, TableFinding, as_written
+from deadletter.core.grouping.grouping_rules import unknown_slots
+from deadletter.core.letter.header_values import MAX_NAME_BYTES
 from deadletter.core.letter.names import PARKED, is_ours
 
 _MAX_LETTERS = 2**53
@@ -53,6 +56,30 @@ class DeskQueueTable(Table):
             )
 
 
+class GroupRuleTable(Table):
+    group: Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)] = Field(
+        description="The name of the group. {default}, {origin}, {error}, {culprit} and {header:NAME} stand "
+        "for what the letter says; {default} is its group without this rule.",
+    )
+    origin: Pattern | None = Field(default=None, description="Of letters of this origin; * for any run.")
+    error: Pattern | None = Field(
+        default=None, description="Whose error is of this type, without its module; * for any run."
+    )
+    message: Annotated[str, Field(min_length=1, max_length=1_000)] | None = Field(
+        default=None, description="Whose error says this; * for any run."
+    )
+    header: Annotated[dict[Name, str], Field(min_length=1)] | None = Field(
+        default=None, description="With such headers; * for any run."
+    )
+
+    def contradictions(self) -> Iterator[TableFinding]:
+        if wrong := unknown_slots(self.group):
+            yield TableFinding(
+                ("group",),
+                "{default}, {origin}, {error}, {culprit} or {header:NAME}, and not " + ", ".join(wrong),
+            )
+
+
 class Desk(Table):
     ingest: bool = Field(
         default=False,
@@ -68,6 +95,13 @@ class Desk(Table):
     queues: list[DeskQueueTable] = Field(
         default=[], description=f"Further queues, beside {PARKED}, whose letters come into the store."
     )
+    groups: list[GroupRuleTable] = Field(
+        default=[], description="Own rules for what is one group; the first that fits decides."
+    )
+    own_code: list[Pattern] = Field(
+        default=[], description="Frames of a stack that are the application's: path or module; * for any run."
+    )
+    foreign_code: list[Pattern] = Field(default=[], description="Frames of a stack that are not.")
 
     def contradictions(self) -> Iterator[TableFinding]:
         seen: set[tuple[str, str | None]] = set()

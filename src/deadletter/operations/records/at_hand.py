@@ -48,7 +48,7 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
         async with service_records(place.at, place.token) as records:
             yield records
         return
-    url = _url(place.settings)
+    url = store_url(place.settings)
     listen = None if place.store_said else place.settings.serve.listen
     if listen is not None and await _has(_home(listen), place.token, url):
         async with service_records(_home(listen), place.token) as records:
@@ -66,7 +66,8 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
         yield records
 
 
-def _url(settings: Settings) -> str:
+def store_url(settings: Settings) -> str:
+    """The store of these settings."""
     url = settings.store.in_force(os.environ, Path.home())
     if url is None:
         raise UsageError(

@@ -15,6 +15,7 @@ from typing import Any, Final
 from deadletter.broker.session import Link
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
+from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.letter import names
@@ -43,6 +44,7 @@ class StoreLines:
         keeper: Storekeeper | None,
         *,
         vhost: str,
+        grouping: Grouping,
         fates: FateCounter,
         limits: LimitSource,
         emit: Callable[[ServiceEvent], None],
@@ -51,6 +53,7 @@ class StoreLines:
         """Those that are asked for, whether they are there or not."""
         self._keeper = keeper
         self._vhost = vhost
+        self._grouping = grouping
         self._fates = fates
         self._limits = limits
         self._emit = emit
@@ -127,7 +130,8 @@ class StoreLines:
         def decide(letter: Letter) -> Verdict:
             if not keeper.working:
                 return Leave()
-            stored = stored_letter(letter, now_ms=time.time_ns() // 1_000_000, vhost=self._vhost)
+            now_ms = time.time_ns() // 1_000_000
+            stored = stored_letter(letter, now_ms=now_ms, vhost=self._vhost, grouping=self._grouping)
             return Later(keeper.take(stored, self._fate(stored)))
 
         judging = Judging(

@@ -27,6 +27,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
+from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
@@ -38,6 +39,7 @@ from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
 from deadletter.store.letters.facets import facets
+from deadletter.store.letters.group_preview import preview
 from deadletter.store.letters.ingesting import Ingest, Ingested
 from deadletter.store.letters.letter_contents import contents_of, keys_of
 from deadletter.store.letters.letter_list import rows_of
@@ -46,6 +48,7 @@ from deadletter.store.letters.letter_tables import RowState, letters, steps
 from deadletter.store.letters.letter_views import (
     Facets,
     GroupDetail,
+    GroupingPreview,
     GroupView,
     LetterDetail,
     LetterPage,
@@ -186,6 +189,11 @@ class LetterStore:
         async with self._reading() as connection:
             found = await group_table.group_of(connection, name, now_ms=self._now_ms())
             return await group_table.detail(connection, found, now_ms=self._now_ms())
+
+    async def preview(self, grouping: Grouping) -> GroupingPreview:
+        """What these rules would make of the letters that are here."""
+        async with self._reading() as connection:
+            return await preview(connection, grouping)
 
     async def minutes(self, some: Sequence[int], *, since_ms: int) -> dict[int, dict[int, int]]:
         """Letters by the minute, of several groups."""

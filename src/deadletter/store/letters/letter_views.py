@@ -142,3 +142,31 @@ class Facets:
     by: dict[str, tuple[Facet, ...]]
     exact: bool
     total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Groups that would be one."""
+
+    title: str
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parted:
+    """A group that would be several."""
+
+    group: int
+    title: str
+    into: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupingPreview:
+    """So many groups there are, and so many there would be, as far as `letters` of them tell."""
+
+    before: int
+    after: int
+    letters: int
+    joined: tuple[Joined, ...]
+    parted: tuple[Parted, ...]

@@ -1,0 +1,74 @@
+"""What other rules would make of the letters that are stored: looked at, nothing is changed.
+
+Of each group the newest letters are grouped anew. Rules hold for letters that come; those that are stored
+stay in their groups. So whoever changes a rule sees first which groups would be one, and which several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from deadletter.core.grouping.grouping_rules import Grouping
+from deadletter.core.grouping.stored_letter import stored_letter
+from deadletter.store.letters.letter_contents import contents_of
+from deadletter.store.letters.letter_tables import groups, letters
+from deadletter.store.letters.letter_views import GroupingPreview, Joined, Parted
+
+LOOKED_AT: Final = 20
+"""So many letters of each group."""
+_SHOWN: Final = 50
+
+
+async def preview(connection: AsyncConnection, grouping: Grouping) -> GroupingPreview:
+    """Groups that were merged by hand are one, before and after."""
+    root = func.coalesce(groups.c.merged_into, groups.c.id)
+    members: dict[int, list[int]] = {}
+    titles: dict[int, str] = {}
+    for number, into, title in await connection.execute(select(groups.c.id, root, groups.c.title)):
+        members.setdefault(int(into), []).append(int(number))
+        titles[int(number)] = str(title)
+    keys: dict[int, set[str]] = {}
+    named: dict[str, str] = {}
+    seen = 0
+    for into, some in members.items():
+        ids = await _newest(connection, some)
+        seen += len(ids)
+        for letter in (await contents_of(connection, ids)).values():
+            found = stored_letter(letter, now_ms=0, grouping=grouping).fingerprint
+            keys.setdefault(into, set()).add(found.key)
+            named.setdefault(found.key, found.title)
+    return _told(keys, titles, named, seen)
+
+
+async def _newest(connection: AsyncConnection, some: Sequence[int]) -> list[int]:
+    asked = select(letters.c.id).where(letters.c.group_id.in_(some), letters.c.copy_of.is_(None))
+    rows = await connection.execute(asked.order_by(letters.c.id.desc()).limit(LOOKED_AT))
+    return [int(number) for (number,) in rows]
+
+
+def _told(
+    keys: Mapping[int, set[str]], titles: Mapping[int, str], named: Mapping[str, str], seen: int
+) -> GroupingPreview:
+    by_key: dict[str, list[int]] = {}
+    for group, some in keys.items():
+        for key in some:
+            by_key.setdefault(key, []).append(group)
+    joined = [
+        Joined(title=named[key], groups=tuple(sorted(some))) for key, some in by_key.items() if len(some) > 1
+    ]
+    parted = [
+        Parted(group=group, title=titles[group], into=len(some))
+        for group, some in keys.items()
+        if len(some) > 1
+    ]
+    return GroupingPreview(
+        before=len(keys),
+        after=len(by_key),
+        letters=seen,
+        joined=tuple(sorted(joined, key=lambda one: -len(one.groups))[:_SHOWN]),
+        parted=tuple(sorted(parted, key=lambda one: -one.into)[:_SHOWN]),
+    )
