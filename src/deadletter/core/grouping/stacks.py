@@ -53,7 +53,8 @@ _GENERATED: Final = re.compile(
 )
 _ANOTHER: Final = ("Traceback (", "The above exception", "During handling", "Exception Group Tr")
 _COMPREHENSIONS: Final = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
-_DIGITS: Final = re.compile(r"\d+")
+_RELEASE: Final = re.compile(r"^v?\d[\d._-]*$|\d{4,}|\d+(?=\.\d)|(?<=\d\.)\d+")
+"""Numbers of releases and versions in the name of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _module(path: str) -> str:
     if not parts:
         return ""
     file = parts[-1].rpartition(".")[0] or parts[-1]
-    folder = _DIGITS.sub("#", parts[-2]) if len(parts) > 1 else ""
+    folder = _RELEASE.sub("#", parts[-2]) if len(parts) > 1 else ""
     return f"{folder}/{file}" if folder else file
 
 
