@@ -439,6 +439,7 @@ def test_a_full_disk_loses_nothing(vhost: Vhost, tmp_path: Path, kind: str) -> N
     assert set(found) == set(bodies)
 
 
+@pytest.mark.slow
 def test_stopped_while_it_takes_each_is_in_one_home(vhost: Vhost, tmp_path: Path) -> None:
     postbox.declare(vhost.url, "dead")
     bodies = [b"%05d" % n + b"x" * 300 for n in range(20_000)]

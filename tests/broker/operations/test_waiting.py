@@ -84,6 +84,7 @@ async def test_only_what_was_meant_goes(vhost: Vhost, tmp_path: Path, how: str) 
             assert {one[names.ORIGIN_QUEUE] for one in headers} == {"orders"}
 
 
+@pytest.mark.slow
 async def test_a_guard_is_passed_knowingly(vhost: Vhost, tmp_path: Path) -> None:
     """Nobody consumes, so they are held; a person sends them home all the same."""
     async with Application(vhost.url) as app:
@@ -117,6 +118,7 @@ async def test_what_its_origin_refuses_stays(vhost: Vhost, tmp_path: Path) -> No
         assert await depth(app, names.PARKED) == 0
 
 
+@pytest.mark.slow
 async def test_an_origin_that_is_gone_parks(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await waiting_an_hour(app, vhost, tmp_path, orders=5)

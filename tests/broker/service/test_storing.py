@@ -70,6 +70,7 @@ async def test_its_bytes_are_those_of_the_broker(vhost: Vhost, tmp_path: Path, u
         assert sorted(here) == sorted(twins)
 
 
+@pytest.mark.slow
 async def test_what_the_consumer_library_parks_comes_there_too(vhost: Vhost, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'letters.db'}"
     app = consumer(vhost, "return")
@@ -93,7 +94,7 @@ async def test_what_the_consumer_library_parks_comes_there_too(vhost: Vhost, tmp
     assert (group.error_type, group.open) == ("ValueError", 1)
 
 
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("kind", [pytest.param("classic", marks=pytest.mark.slow), "quorum"])
 async def test_a_queue_one_only_wants_to_look_at(vhost: Vhost, tmp_path: Path, kind: str) -> None:
     """No watch, no retries: its letters come into the store, as many as retention allows, the newest."""
     url = f"sqlite:///{tmp_path / 'letters.db'}"
