@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -28,9 +29,10 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.names import PREFIX
 from deadletter.core.letter.parking import Cause
 from deadletter.core.text.glob import glob
-from deadletter.errors import DeadletterError, MessageError
+from deadletter.errors import MessageError, QueueMissing
 from deadletter.move.courier import Bounds, Courier, Judging, Leave, MoveEvent, MoveTally, Verdict
 from deadletter.move.verdict import Send, Wrap
+from deadletter.operations.lifting import taking
 from deadletter.retrying.parking import PARKED
 from deadletter.retrying.release import Bound, Release
 
@@ -154,10 +156,15 @@ async def look(
             seen.append(letter)
             return Leave()
 
-        try:
-            await Courier(addresses, source=queue.name, decide=decide, bounds=Bounds(count=most)).run()
-        except DeadletterError as error:
-            raise type(error)(f"looking at {queue.name}: {error}") from error
+        with suppress(QueueMissing):  # it was empty meanwhile, and somebody tidied up
+            async with taking(addresses, queue.name, api=api, lift=False) as asked:
+                await Courier(
+                    addresses,
+                    source=queue.name,
+                    decide=decide,
+                    bounds=Bounds(count=most),
+                    limits=asked.limits,
+                ).run()
         looked_at += len(seen)
         for letter in seen:
             _add(kinds, queue.waits, letter, choice)
@@ -234,7 +241,11 @@ class _ByHand(Release):
         return Leave(fate=replace(fate, step=Step.LEFT))
 
     def _refused(self, _verdict: Send | Wrap, _why: str) -> Verdict:
-        return Leave()
+        return Leave(fate=LetterFate(step=Step.LEFT, source=self._source))
+
+    async def _repaired(self, _letter: Letter, _verdict: Send | Wrap) -> Verdict:
+        """Where the queue for parked letters is missing nobody here declares it: that is the service's."""
+        return Leave(fate=LetterFate(step=Step.LEFT, source=self._source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,19 +282,24 @@ async def let_out(
     for queue in queues:
         ways = WaysBack(_nothing_to_repair, _no_state)
         hand = _ByHand(queue.name, choice, ways, park=park)
-        courier = Courier(
-            [],
-            source=queue.name,
-            decide=Judging(decide=hand.decide, again=hand.again, on_fate=heard, on_missing=ways.forget),
-            on_event=on_event,
-        )
-        on_courier(courier)
+        with suppress(QueueMissing):  # it was empty meanwhile, and somebody tidied up
+            async with taking(addresses, queue.name, api=api, lift=False) as asked:
+                courier = Courier(
+                    [],
+                    source=queue.name,
+                    decide=Judging(
+                        decide=hand.decide, again=hand.again, on_fate=heard, on_missing=ways.forget
+                    ),
+                    limits=asked.limits,
+                    on_event=on_event,
+                )
+                on_courier(courier)
 
-        async def work(link: Link, ways: WaysBack = ways, courier: Courier = courier) -> MoveTally:
-            ways.renew(link)
-            return await courier.on(link)
+                async def work(link: Link, ways: WaysBack = ways, courier: Courier = courier) -> MoveTally:
+                    ways.renew(link)
+                    return await courier.on(link)
 
-        tallies.append(await supervise(addresses, work))
+                tallies.append(await supervise(addresses, work))
     reasons = Counter[str]()
     for tally in tallies:
         reasons.update(tally.reasons)

@@ -18,8 +18,11 @@ from tests.commanding import command
 from tests.letters import headers_of, letters
 from tests.serving import Application, depth, let_die, served, until_depth
 
+from deadletter.amqp.address import parse_addresses
+from deadletter.amqp.channel import Delivery
 from deadletter.core.layouts.naming import held_name, level_name
 from deadletter.core.letter import names
+from deadletter.operations.waiting import WaitingChoice, look
 
 WATCH = '[[watches]]\ndlq = "*.dlq"\n'
 HOUR = '[default_policy]\nretries = 5\nbackoff = { kind = "fixed", delays = ["1h"] }\n'
@@ -139,3 +142,32 @@ def test_what_is_not_said_is_asked_for(vhost: Vhost, tmp_path: Path, wrong: list
 async def test_nothing_waits(vhost: Vhost, tmp_path: Path) -> None:
     code, seen = await dlq(vhost, tmp_path, "waiting")
     assert (code, seen["letters"], seen["kinds"]) == (0, 0, [])
+
+
+async def test_where_nothing_parks_they_stay(vhost: Vhost, tmp_path: Path) -> None:
+    """The service declares the queue for parked letters; without one nobody tries for ever."""
+    async with Application(vhost.url) as app:
+        await waiting_an_hour(app, vhost, tmp_path, orders=5)
+        vhost.delete("queues", names.PARKED)
+        code, told = await dlq(vhost, tmp_path, "waiting", "park", "--all")
+        assert (code, told["parked"], told["left"]) == (1, 0, 5)
+        assert await depth(app, LEVEL) == 5
+
+
+async def test_looks_are_free_and_renew_nothing(vhost: Vhost, tmp_path: Path) -> None:
+    """More looks than RabbitMQ 4 allows returns; a renewed letter would begin its delay anew."""
+    async with Application(vhost.url) as app:
+        await waiting_an_hour(app, vhost, tmp_path, orders=3)
+        for _ in range(25):
+            seen = await look(parse_addresses(vhost.url), vhost.api, WaitingChoice(), most=100)
+            assert [kind.letters for kind in seen.kinds] == [3]
+            await until_depth(app, LEVEL, 3)
+        moves: set[object] = set()
+
+        def note_its_source(delivery: Delivery, _times: int) -> bool:
+            moves.add(headers_of(delivery)[names.SOURCE])
+            return True
+
+        await app.consume(LEVEL, note_its_source, keep=True)
+        await app.until(lambda: len(app.deliveries) == 3, 60, "all seen")
+        assert moves == {"orders.dlq"}, "they were last taken from their dead-letter queue"
