@@ -1,8 +1,9 @@
 """Whether a change made anything slower: `python -m bench.before_after --before /path/to/another/checkout`.
 
 The move, the intake of `dlq serve` and the consumer library of two checkouts, in one run on one broker, in
-turn: after, before, before, after, … so that neither always comes first. Ratios are taken within a round
-(after to before, in letters a second and in CPU a letter), then the median. The bar: no slower than 0.97 ×.
+turn: after, before, before, after, … so that neither always comes first. What counts is the median of each
+one's best third of rounds: others on the machine only ever make a round slower. The ratios round by round are
+told beside it. The bar: no slower than 0.97 ×.
 
     git worktree add ../before REVISION && make -C ../before setup
     python -m bench.before_after --before ../before
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -154,13 +155,21 @@ def _bars(pairs: Sequence[Pair]) -> list[Bar]:
         mine = [pair for pair in pairs if (pair.broker, pair.part) == (broker, part)]
         ratios = sorted(pair.ratio for pair in mine)
         ratio = median(ratios)
-        cpu = median(pair.after[1] / pair.before[1] for pair in mine)
+        best = _best(pair.after[0] for pair in mine) / _best(pair.before[0] for pair in mine)
+        cpu = min(pair.after[1] for pair in mine) / min(pair.before[1] for pair in mine)
         what = (
-            f"RabbitMQ {broker}, {part}: {ratio:.2f} × the pace before ({ratios[0]:.2f}–{ratios[-1]:.2f}), "
-            f"{cpu:.2f} × the CPU; needed at least {BAR} ×"
+            f"RabbitMQ {broker}, {part}: {best:.2f} × the pace before in the best rounds of each, "
+            f"{cpu:.2f} × the least CPU; round by round {ratio:.2f} × ({ratios[0]:.2f}–{ratios[-1]:.2f}); "
+            f"needed at least {BAR} ×"
         )
-        bars.append(Bar(what=what, passed=ratio >= BAR))
+        bars.append(Bar(what=what, passed=best >= BAR))
     return bars
+
+
+def _best(paces: Iterable[float]) -> float:
+    """The median of the best third: whoever else uses the machine only ever makes it slower, and often."""
+    found = sorted(paces, reverse=True)
+    return median(found[: max(1, len(found) // 3)])
 
 
 def _options() -> argparse.Namespace:
@@ -171,7 +180,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--before", type=Path, required=True, help="the checkout to compare with, set up")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this; may be repeated")
     parser.add_argument("--count", type=positive, default=30_000, help="letters of a run (%(default)s)")
-    parser.add_argument("--rounds", type=positive, default=4, help="(%(default)s)")
+    parser.add_argument("--rounds", type=positive, default=12, help="(%(default)s)")
     parser.add_argument("--json", type=Path, help="every round, into this file")
     return parser.parse_args()
 
