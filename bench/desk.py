@@ -4,10 +4,12 @@ Letters of 1,000 bytes with the headers and stacks of a parked one are read, gro
 SQLite and on a private PostgreSQL, while the next batch is prepared: what counts is from a letter to its
 commit. Then questions are asked, many times each, and the time at which 95 of 100 are answered is told. Then
 retention takes letters out while others come in, and the longest wait for a commit is told. The bars are for
-a million letters in 2,000 groups; a smaller count is a look, not a measurement.
+a million letters in 2,000 groups; a smaller count is a look, not a measurement. Last, `dlq serve` takes letters
+from a broker's queue into both databases while it goes on with intake (`desk_service`).
 
     python -m bench.desk                                  # both databases, a million letters
     python -m bench.desk --store sqlite --count 50000 --groups 200
+    python -m bench.desk --part service --broker 4.3
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ from typing import Final
 from rich.console import Console
 from tests.postgres import private_postgres
 
-from bench import report
+from bench import desk_service, report, sites
 from bench.conditions import BUSY_PER_CORE
 from bench.desk_letters import letters
+from bench.errors import BenchError
 from bench.figures import Bar
 from bench.options import positive
 from deadletter.core.grouping.group_query import GroupQuery
@@ -45,7 +48,10 @@ from deadletter.core.letter.names import PARKED
 from deadletter.errors import DeadletterError
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 
+PARTS: Final = ("store", "service")
 COUNT: Final = 1_000_000
+SERVED: Final = 100_000
+BESIDE: Final = 20_000
 GROUPS: Final = 2_000
 BATCH: Final = 1_000
 PACE_BAR: Final = 5_000
@@ -80,10 +86,16 @@ def main() -> int:
     )
     bars: list[Bar] = []
     try:
-        for name in options.store or ("sqlite", "postgresql"):
+        stores = options.store or ("sqlite", "postgresql")
+        parts = options.part or PARTS
+        for name in stores if "store" in parts else ():
             with _place(name) as url:
                 bars += asyncio.run(_measure(console, options, name, url))
-    except DeadletterError as error:
+        if "service" in parts:
+            for opening in sites.openings(options):
+                with opening() as site:
+                    bars += [bar for name in stores for bar in _serve(console, options, name, site)]
+    except (BenchError, DeadletterError) as error:
         console.print(f"[red]The measurement broke off:[/] {error}", soft_wrap=True)
         return 2
     except KeyboardInterrupt:
@@ -123,6 +135,23 @@ async def _measure(console: Console, options: argparse.Namespace, name: str, url
             bars.append(_size(where, options, Path(url.removeprefix("sqlite:///"))))
         bars.append(await _forgetting(store, where, options))
         return bars
+
+
+def _serve(console: Console, options: argparse.Namespace, name: str, site: sites.Site) -> list[Bar]:
+    count = min(SERVED, options.count)
+    with _place(name) as url:
+        taken = asyncio.run(
+            desk_service.take_in(site, url, count=count, groups=options.groups, beside=options.beside)
+        )
+    where = f"dlq serve, RabbitMQ {site.version}, {name}, {count:,} letters"
+    console.print(
+        f"{where}: {taken.stored_per_s:,.0f} stored and {taken.intake_per_s:,.0f} delayed a second, "
+        f"{taken.cpu_us:.0f} µs of its CPU per letter, {taken.rss_mb[0]:.0f} MB after the first tenth, "
+        f"{taken.rss_mb[1]:.0f} MB at the end",
+        soft_wrap=True,
+    )
+    what = f"{where}: {taken.stored_per_s:,.0f} stored a second while intake goes on, needed {PACE_BAR:,}"
+    return [Bar(what=what, passed=taken.stored_per_s >= PACE_BAR)]
 
 
 async def _fill(store: LetterStore, some: Iterator[Letter]) -> Filled:
@@ -241,7 +270,10 @@ def _rss_mb() -> float:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="How fast the desk is, and how large it gets.")
+    sites.add_arguments(parser, default=("4.3",))
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this; may be repeated")
     parser.add_argument("--store", action="append", choices=("sqlite", "postgresql"))
+    parser.add_argument("--beside", type=positive, default=BESIDE, help="letters for intake (%(default)s)")
     parser.add_argument("--count", type=positive, default=COUNT)
     parser.add_argument("--groups", type=positive, default=GROUPS)
     return parser.parse_args()

@@ -41,7 +41,7 @@ SLOWEST_PER_S: Final = 200
 SCRAPE_S: Final = 5.0
 _DELAY_MS: Final = 3_600_000
 
-_SETTINGS: Final = f"""prefetch = {PREFETCH}
+SETTINGS: Final = f"""prefetch = {PREFETCH}
 [[watches]]
 dlq = "{SOURCE}"
 [[policies]]
@@ -123,7 +123,7 @@ async def take_in(site: Site, count: int, body_bytes: int, checkout: Checkout = 
             await ground.lay("quorum", count, body_bytes=body_bytes)
         watching = asyncio.create_task(_pace(vhost, level_name(_DELAY_MS), count))
         try:
-            async with serving(vhost, _SETTINGS, checkout=checkout) as service:
+            async with serving(vhost, SETTINGS, checkout=checkout) as service:
                 before = service.cpu_s
                 scraping = asyncio.create_task(_scrape(service))
                 try:

@@ -100,16 +100,17 @@ class Serving:
 
 @asynccontextmanager
 async def serving(
-    vhost: Vhost, settings: str, *, survey: str = "5s", checkout: Checkout = HERE
+    vhost: Vhost, settings: str, *, survey: str = "5s", checkout: Checkout = HERE, store: str | None = None
 ) -> AsyncIterator[Serving]:
-    """`dlq serve` on this vhost, ready. `settings`: its watches, policies and guards, in TOML."""
+    """`dlq serve` on this vhost, ready. `settings`: its watches, policies and guards, in TOML. `store`: the
+    URL of another store than a file of its own."""
     with TemporaryDirectory(prefix="bench-serve-") as directory:
         home = Path(directory)
         port = _free_port()
         config = home / "deadletter.toml"
         config.write_text(
             f'[broker]\nurl = "{vhost.url}"\napi = "{vhost.api}"\n'
-            f'[store]\nurl = "sqlite:///{home / "store.db"}"\n'
+            f'[store]\nurl = "{store or f"sqlite:///{home}/store.db"}"\n'
             f'[serve]\nlisten = "127.0.0.1:{port}"\nsurvey = "{survey}"\n{settings}',
             encoding="utf-8",
         )
