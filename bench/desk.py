@@ -30,6 +30,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import uvloop
 from rich.console import Console
 from tests.postgres import private_postgres
 
@@ -90,7 +91,7 @@ def main() -> int:
         parts = options.part or PARTS
         for name in stores if "store" in parts else ():
             with _place(name) as url:
-                bars += asyncio.run(_measure(console, options, name, url))
+                bars += uvloop.run(_measure(console, options, name, url))
         if "service" in parts:
             for opening in sites.openings(options):
                 with opening() as site:
@@ -140,7 +141,7 @@ async def _measure(console: Console, options: argparse.Namespace, name: str, url
 def _serve(console: Console, options: argparse.Namespace, name: str, site: sites.Site) -> list[Bar]:
     count = min(SERVED, options.count)
     with _place(name) as url:
-        taken = asyncio.run(
+        taken = uvloop.run(
             desk_service.take_in(site, url, count=count, groups=options.groups, beside=options.beside)
         )
     where = f"dlq serve, RabbitMQ {site.version}, {name}, {count:,} letters"

@@ -91,6 +91,32 @@ class Fingerprint:
 
 def fingerprint(symptom: Symptom, own: OwnCode = BY_DEFAULT) -> Fingerprint:
     """What this failure is called, without any rule of the user's."""
+    failure = symptom.failure
+    head = _head(failure.stack or "", failure.message or "") if failure is not None else ""
+    if failure is None or not head:
+        return _made(symptom, own)
+    told = (
+        symptom.origin,
+        symptom.reason,
+        symptom.cause,
+        symptom.undecodable,
+        failure.task,
+        failure.error_type,
+    )
+    kind = (*told, head, mask(failure.message or ""), own)
+    found = _known.get(kind)
+    if found is None:
+        if len(_known) >= _KNOWN_STACKS:
+            _known.clear()
+        found = _known[kind] = _made(symptom, own)
+    return found
+
+
+_known: Final[dict[object, Fingerprint]] = {}
+"""What was made for one letter holds for the next that differs in nothing but what is masked."""
+
+
+def _made(symptom: Symptom, own: OwnCode) -> Fingerprint:
     parts = [Part(Kind.ORIGIN, symptom.origin)]
     failure = symptom.failure
     chain = _chain(failure)
@@ -143,16 +169,22 @@ def _chain(failure: Failure | None) -> tuple[Raised, ...]:
     return (*dict.fromkeys(before), told)
 
 
-def _read(stack: str, message: str) -> tuple[Raised, ...]:
-    """The errors of a stack. What the last one says is told beside it; so stacks of which the last line is
-    nothing but a type and that message are read once, however often they come with another message."""
+def _head(stack: str, message: str) -> str:
+    """A stack without what its last error says, which is told beside it, where its last line is nothing but a
+    type and that; else nothing. Such stacks are one, whatever was said."""
     if len(stack) <= _KNOWN_CHARS and message.isprintable():
         whole = stack.rstrip("\n")
         head = whole[: -len(message)] if message and whole.endswith(message) else ""
         before, line, last = head.rpartition("\n")
         if before and line and _TYPE_ONLY.fullmatch(last):
-            return _read_known(f"{head}x")
-    return read_stack(stack)
+            return head
+    return ""
+
+
+def _read(stack: str, message: str) -> tuple[Raised, ...]:
+    """The errors of a stack."""
+    head = _head(stack, message)
+    return _read_known(f"{head}x") if head else read_stack(stack)
 
 
 _read_known: Final = lru_cache(maxsize=_KNOWN_STACKS)(read_stack)

@@ -107,7 +107,25 @@ _MASKS: Final[tuple[tuple[str, str], ...]] = (
         ),
     ),
 )
-_COMBINED: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _MASKS))
+_NEVER_BY: Final = {
+    "a": ("traceparent", "ulid", "date", "time", "address", "duration", "quoted", "subs", "number"),
+    "1": ("kept", "input", "url", "jwt", "path", "quoted", "subs"),
+    "-": (),
+}
+"""Which masks cannot begin with a letter, with a digit, with anything else: they are not tried there, which
+makes it twice as fast. With a space none does."""
+
+
+def _beginning(kind: str) -> str:
+    """A group has a name once: those that are tried in several places have `_` behind it."""
+    behind = "_" * list(_NEVER_BY).index(kind)
+    tried = ((name, pattern) for name, pattern in _MASKS if name not in _NEVER_BY[kind])
+    return "|".join(f"(?P<{name}{behind}>{pattern})" for name, pattern in tried)
+
+
+_COMBINED: Final = re.compile(
+    rf"(?=[A-Za-z])(?:{_beginning('a')})|(?=[0-9])(?:{_beginning('1')})|(?![A-Za-z0-9\s])(?:{_beginning('-')})"
+)
 _ANSI: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _SPACES: Final = re.compile(r"\s+")
 
@@ -131,10 +149,11 @@ def mask(message: str) -> Masked:
 
     def replacement(found: re.Match[str]) -> str:
         assert found.lastgroup is not None
-        if found.lastgroup == "kept":
+        name = found.lastgroup.rstrip("_")
+        if name == "kept":
             return found[0]
-        used[found.lastgroup] = None
-        return f"<{found.lastgroup}>"
+        used[name] = None
+        return f"<{name}>"
 
     masked = _COMBINED.sub(replacement, " ".join(lines))
     return Masked(_SPACES.sub(" ", masked).strip()[:_MAX_MASKED_CHARS], tuple(used))

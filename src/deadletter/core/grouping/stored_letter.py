@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -38,8 +37,7 @@ _UNKNOWN: Final = "(unknown)"
 """The origin of a letter that does not say it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredLetter:
+class StoredLetter(NamedTuple):
     """One letter, ready for the store. Times are milliseconds since 1970."""
 
     letter_id: str
@@ -92,7 +90,7 @@ def stored_letter(
             reason=view.reason or "",
             cause=cause,
             failure=failure,
-            undecodable=_undecodable(properties, body, cause),
+            undecodable=_undecodable(properties, body, cause, failure),
             headers=headers,
         )
     )
@@ -188,11 +186,13 @@ def _died_at_ms(outer: Mapping[str, object], view: LetterView, now_ms: int) -> i
     return int(first.timestamp() * 1000) if first is not None else now_ms
 
 
-def _undecodable(properties: View, body: bytes, cause: str) -> str:
-    """The content type that a body does not keep."""
+def _undecodable(properties: View, body: bytes, cause: str, failure: Failure | None) -> str:
+    """The content type that a body does not keep. Where the error is known, that says what was wrong."""
     kind = (properties.content_type or "").partition(";")[0].strip().lower()
     if cause == Cause.UNDECODABLE:
         return kind or "what the handler takes"
+    if failure is not None and (failure.error_type or failure.stack):
+        return ""
     if properties.content_encoding or not (kind in _JSON_TYPES or kind.endswith("+json")):
         return ""
     try:
@@ -205,9 +205,9 @@ def _undecodable(properties: View, body: bytes, cause: str) -> str:
 def _text(properties: View, headers: Mapping[str, object], body: bytes, failure: Failure | None) -> str:
     """Ids, the application's own headers, the error, and the beginning of a body that is text."""
     words = [properties.message_id, properties.correlation_id, properties.type]
-    for name, value in headers.items():
-        if is_searched(name):
-            said = header_values.text(value, HEADER_CHARS)
+    for name in headers:
+        if not name.startswith("deadletter-") and is_searched(name):
+            said = header_values.text(headers[name], HEADER_CHARS)
             words.append(f"{name} {said}" if said else name)
     if failure is not None:
         words += [failure.error_type, (failure.message or "")[:_ERROR_CHARS]]

@@ -239,12 +239,15 @@ def _decode_table(table: bytes, depth: int) -> dict[str, Value]:
     while position < size:
         start = position + 1 + table[position]
         name = table[position + 1 : start].decode("utf-8", "backslashreplace")
-        end = start + 5 + _unpack_u32(table, start + 1)[0] if start + 5 <= size else size + 1
-        if end <= size and table[start] == _TEXT:  # nearly all of them: in one go
+        # Nearly all are text or a number, and whole: those in one go.
+        kind = table[start] if start + 5 <= size else -1
+        if kind == _TEXT and (end := start + 5 + _unpack_u32(table, start + 1)[0]) <= size:
             try:
                 found[name] = table[start + 5 : end].decode()
             except UnicodeDecodeError:
                 found[name] = table[start + 5 : end]
+        elif (number := _NUMBERS.get(kind)) and (end := start + 1 + number.size) <= size:
+            found[name] = number.unpack_from(table, start + 1)[0]
         else:
             end = skip(table, start)
             found[name] = _decode_value(table, start, end, depth)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deadletter.core.letter import envelope, field_table, message
+from deadletter.core.letter import envelope, field_table, message, names
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_text
@@ -73,6 +73,10 @@ class Letter:
     @property
     def id(self) -> str:
         """The id it carries, or the one derived from it; from what outlives its deaths where it circles."""
+        if self._view is not None:
+            carried = self.headers.get(names.ID)
+            if isinstance(carried, str) and envelope.is_id(carried):
+                return carried
         return envelope.letter_id(self.message, source=self.source, circling=self._circling)
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from deadletter.core.letter import field_table
 from deadletter.core.letter.field_table import Value
@@ -43,6 +43,23 @@ _ORDER: Final = (
     MESSAGE_ID, TIMESTAMP, TYPE, USER_ID, APP_ID, CLUSTER_ID,
 )  # fmt: skip
 _FIXED_BYTES: Final = {DELIVERY_MODE: 1, PRIORITY: 1, TIMESTAMP: 8}
+_NAMES: Final = {
+    CONTENT_TYPE: "content_type",
+    CONTENT_ENCODING: "content_encoding",
+    HEADERS: "headers",
+    DELIVERY_MODE: "delivery_mode",
+    PRIORITY: "priority",
+    CORRELATION_ID: "correlation_id",
+    REPLY_TO: "reply_to",
+    EXPIRATION: "expiration",
+    MESSAGE_ID: "message_id",
+    TIMESTAMP: "timestamp",
+    TYPE: "type",
+    USER_ID: "user_id",
+    APP_ID: "app_id",
+    CLUSTER_ID: "cluster_id",
+}
+"""As `View` has them."""
 
 
 class RawMessage(NamedTuple):
@@ -122,39 +139,17 @@ class View:
 
 def view(properties: bytes) -> View:
     """All properties decoded. Text that is not UTF-8 is shown with its odd bytes escaped."""
-    where = spans(properties)
-
-    def text(flag: int) -> str | None:
-        span = where.get(flag)
-        if span is None:
-            return None
-        return properties[span.start + 1 : span.end].decode("utf-8", "backslashreplace")
-
-    def octet(flag: int) -> int | None:
-        span = where.get(flag)
-        return None if span is None else properties[span.start]
-
-    timestamp: datetime | int | None = None
-    if (span := where.get(TIMESTAMP)) is not None:
-        decoded = field_table.decode_value(b"T" + properties[span.start : span.end])
-        assert isinstance(decoded, datetime | int)
-        timestamp = decoded
-    return View(
-        content_type=text(CONTENT_TYPE),
-        content_encoding=text(CONTENT_ENCODING),
-        headers=field_table.decode(header_table(properties)) if HEADERS in where else None,
-        delivery_mode=octet(DELIVERY_MODE),
-        priority=octet(PRIORITY),
-        correlation_id=text(CORRELATION_ID),
-        reply_to=text(REPLY_TO),
-        expiration=text(EXPIRATION),
-        message_id=text(MESSAGE_ID),
-        timestamp=timestamp,
-        type=text(TYPE),
-        user_id=text(USER_ID),
-        app_id=text(APP_ID),
-        cluster_id=text(CLUSTER_ID),
-    )
+    told: dict[str, Any] = {}
+    for flag, (start, end) in spans(properties).items():
+        if flag == HEADERS:
+            told["headers"] = field_table.decode(properties[start + 4 : end])
+        elif flag == TIMESTAMP:
+            told["timestamp"] = field_table.decode_value(b"T" + properties[start:end])
+        elif flag in _FIXED_BYTES:
+            told[_NAMES[flag]] = properties[start]
+        else:
+            told[_NAMES[flag]] = properties[start + 1 : end].decode("utf-8", "backslashreplace")
+    return View(**told)
 
 
 def encode(view: View) -> bytes:

@@ -34,25 +34,22 @@ _member = groups.alias("member")
 _ROOT: Final = func.coalesce(_member.c.merged_into, _member.c.id)
 """A group stands for those that were merged into it: each keeps its own letters and counts, so that it can be
 taken out again, and they are added up when somebody looks."""
+_open_of_member = (
+    select(func.coalesce(func.sum(tallies.c.letters), 0))
+    .where(tallies.c.group_id == _member.c.id, tallies.c.state == RowState.OPEN.value)
+    .scalar_subquery()
+)
 _all = (
     select(
         _ROOT.label("root"),
         func.sum(_member.c.total).label("total"),
         func.min(_member.c.first_ms).label("first_ms"),
         func.max(_member.c.last_ms).label("last_ms"),
+        func.sum(_open_of_member).label("open"),
     )
     .group_by(_ROOT)
     .subquery("members")
 )
-_open = (
-    select(_ROOT.label("root"), func.sum(tallies.c.letters).label("letters"))
-    .select_from(tallies)
-    .join(_member, _member.c.id == tallies.c.group_id)
-    .where(tallies.c.state == RowState.OPEN.value)
-    .group_by(_ROOT)
-    .subquery("open_letters")
-)
-_OPEN: Final = func.coalesce(_open.c.letters, 0)
 _VIEWS: Final = (
     select(
         groups.c.id,
@@ -69,17 +66,16 @@ _VIEWS: Final = (
         _all.c.total,
         _all.c.first_ms,
         _all.c.last_ms,
-        _OPEN.label("open"),
+        _all.c.open,
     )
     .select_from(groups)
     .join(_all, _all.c.root == groups.c.id)
     .join(_origin, _origin.c.id == groups.c.origin)
-    .outerjoin(_open, _open.c.root == groups.c.id)
 )
 _ORDERS: Final = {
     GroupOrder.LAST: _all.c.last_ms.desc(),
     GroupOrder.FIRST: _all.c.first_ms.desc(),
-    GroupOrder.LETTERS: _OPEN.desc(),
+    GroupOrder.LETTERS: _all.c.open.desc(),
 }
 
 

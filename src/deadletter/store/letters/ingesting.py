@@ -309,12 +309,14 @@ class Ingest:
             rows = await connection.execute(asked, {"some": ids[start : start + ASKED_AT_ONCE]})
             for number, group, data in rows.all():
                 self._fresh_dictionaries[by_group.pop(int(group))] = int(number), unpacked(bytes(data))
-        for group, key in by_group.items():
-            known = dictionary_of(wanted[key].letter)
-            made = dictionaries.insert().values(group_id=group, data=packed(known))
-            number = await connection.scalar(made.returning(dictionaries.c.id))
-            assert number is not None
-            self._fresh_dictionaries[key] = int(number), known
+        if by_group:
+            made = {group: dictionary_of(wanted[key].letter) for group, key in by_group.items()}
+            kept = await connection.execute(
+                dictionaries.insert().returning(dictionaries.c.id, dictionaries.c.group_id),
+                [{"group_id": group, "data": packed(known)} for group, known in made.items()],
+            )
+            for number, group in kept:
+                self._fresh_dictionaries[by_group[int(group)]] = int(number), made[int(group)]
         for key in wanted:
             self._letters.pop(key, None)
 
