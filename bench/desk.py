@@ -4,8 +4,8 @@ Letters of 1,000 bytes with the headers and stacks of a parked one are read, gro
 SQLite and on a private PostgreSQL, while the next batch is prepared: what counts is from a letter to its
 commit. Then questions are asked, many times each, and the time at which 95 of 100 are answered is told. Then
 retention takes letters out while others come in, and the longest wait for a commit is told. The bars are for
-a million letters in 2,000 groups; a smaller count is a look, not a measurement. Last, `dlq serve` takes letters
-from a broker's queue into both databases while it goes on with intake (`desk_service`).
+a million letters in 2,000 groups; a smaller count is a look, not a measurement. Last, `dlq serve` takes
+letters from a broker's queue into both databases while it goes on with intake (`desk_service`).
 
     python -m bench.desk                                  # both databases, a million letters
     python -m bench.desk --store sqlite --count 50000 --groups 200

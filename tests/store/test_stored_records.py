@@ -7,7 +7,6 @@ About `operations.records.store_records`, `store.letters.letter_store`, `store.l
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import pytest
 from tests.recorded import collection, parked
@@ -55,7 +54,7 @@ async def test_a_copy_goes_where_its_letter_goes_and_not_alone(ground: Ground) -
     first = parked(b"{}", now_ms=now_ms, number=1)
     async with open_letters(ground.url) as store:
         await store.ingest([first])
-        await store.ingest([replace(first, message=b"another publish!")])
+        await store.ingest([first._replace(message=b"another publish!")])
     async with opened_records(ground.url) as records:
         (row,) = (await records.letters(LetterQuery())).letters
         assert row.copies == 1

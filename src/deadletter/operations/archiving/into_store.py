@@ -7,7 +7,7 @@ and its number in it, where nothing else tells it from an equal one: the same ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -76,7 +76,7 @@ def _kept(one: ArchivedLetter, archive: bytes, now_ms: int) -> StoredLetter:
         else stored_letter(one.letter, now_ms=known.died_ms, vhost=known.vhost)
     )
     if known is not None:
-        return replace(made, letter_id=known.letter_id, same=known.same, message=known.message)
+        return made._replace(letter_id=known.letter_id, same=known.same, message=known.message)
     if made.message is not None or not archive:
         return made
-    return replace(made, message=blake2b(archive + one.number.to_bytes(8, "big"), digest_size=16).digest())
+    return made._replace(message=blake2b(archive + one.number.to_bytes(8, "big"), digest_size=16).digest())

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import StoredLetter
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, Bulk, add_tallies, clean
+from deadletter.store.letters.letter_rows import COUNTS, Bulk, add_tallies, asked_of, clean
 from deadletter.store.letters.letter_tables import RowState, groups
 
 MINUTE_MS: Final = 60_000
@@ -45,6 +45,11 @@ _POSTGRES_TOTALS: Final = (
     "FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) "
     "AS n(letters, first_ms, last_ms, id) "
     "WHERE g.id = n.id"
+)
+_RESOLVED: Final = (
+    "SELECT g.id, root.id, root.resolved_ms FROM deadletter_groups AS g "
+    "JOIN deadletter_groups AS root ON root.id = coalesce(g.merged_into, g.id) "
+    "WHERE root.state = 'resolved' AND g.id "
 )
 
 
@@ -107,20 +112,11 @@ async def _add_totals(connection: AsyncConnection, seen: Mapping[int, _Seen]) ->
 async def _reopen(connection: AsyncConnection, seen: Mapping[int, _Seen], now_ms: int) -> int:
     """A resolved group that fails after it was resolved is open again, and says since which release. A merged
     one opens the one into which it was merged."""
-    root = groups.alias("root")
-    asked = (
-        select(groups.c.id, root.c.id.label("root"), root.c.resolved_ms)
-        .join(root, root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
-        .where(groups.c.id.in_(bindparam("some", expanding=True)), root.c.state == GroupState.RESOLVED.value)
-    )
     failed: dict[int, list[tuple[int, str]]] = {}
-    ids = list(seen)
-    for start in range(0, len(ids), ASKED_AT_ONCE):
-        rows = await connection.execute(asked, {"some": ids[start : start + ASKED_AT_ONCE]})
-        for group, number, resolved_ms in rows:
-            later = [one for one in seen[group].newest if one[0] > (resolved_ms or 0)]
-            if later:
-                failed.setdefault(int(number), []).extend(later)
+    for group, number, resolved_ms in await asked_of(connection, _RESOLVED, list(seen)):
+        later = [one for one in seen[group].newest if one[0] > (resolved_ms or 0)]
+        if later:
+            failed.setdefault(int(number), []).extend(later)
     for number, later in sorted(failed.items()):
         await connection.execute(
             update(groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,6 +95,14 @@ class Bulk:
             tuple(list(column) for column in zip(*rows, strict=True)),
         )
         return [row[0] for row in done] if returning else []
+
+
+async def asked_of(connection: AsyncConnection, question: str, some: Sequence[int]) -> list[Any]:
+    """The rows of a question that ends with the column which has one of these numbers, however many."""
+    if connection.dialect.name == "postgresql":
+        return list(await connection.exec_driver_sql(f"{question}= ANY($1::bigint[])", (list(some),)))
+    asked = f"{question}IN (SELECT value FROM json_each(?))"  # noqa: S608 -- a question of ours
+    return list(await connection.exec_driver_sql(asked, (json.dumps(list(some)),)))
 
 
 def unless_there(connection: AsyncConnection, target: Any, key: Sequence[str]) -> Any:

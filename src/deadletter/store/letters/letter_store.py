@@ -55,6 +55,7 @@ from deadletter.store.letters.letter_views import (
     LetterStep,
 )
 from deadletter.store.letters.searching import Where
+from deadletter.store.letters.word_index import PendingWords
 from deadletter.store.preparing import migrate
 from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
@@ -66,8 +67,6 @@ _ALIKE: Final = 100
 _FILE: Final = "deadletter-file"
 _CACHE: Final = "PRAGMA cache_size = -16000"
 """16 MB a connection: an index is written all over."""
-
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -101,6 +100,7 @@ class LetterStore:
         self._ingesting = asyncio.Lock()
         self._connections = 0
         self._turn = asyncio.Lock()
+        self.pending_words: Final = PendingWords(self._reading)
         event.listen(engine.sync_engine, "connect", self._connected)
 
     def _connected(self, *_told: object) -> None:
@@ -123,7 +123,8 @@ class LetterStore:
                 self._ingest.rolled_back()
                 raise
             self._ingest.committed()
-            return done
+        self.pending_words.came(done.new + done.copies)
+        return done
 
     async def try_writing(self) -> None:
         """Raises unless letters could be written now."""
@@ -382,11 +383,13 @@ async def open_letters(
     engine = new_engine(address, pool=CONNECTIONS)
     if isinstance(address, SqliteAddress):
         event.listen(engine.sync_engine, "connect", partial(_opened, address))
+    store = LetterStore(address, engine, now_ms)
     try:
         if isinstance(address, SqliteAddress) and prepare:
             await _keep_a_log(address, engine)
-        yield LetterStore(address, engine, now_ms)
+        yield store
     finally:
+        await store.pending_words.settled()
         await engine.dispose()
 
 

@@ -10,12 +10,15 @@ another way than we make them stays in the index: no id is ever used again, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_words import divided, words_of
+from deadletter.errors import StoreError
 from deadletter.store.letters.letter_rows import Bulk, clean
 
 _SQLITE_ADD: Final = "INSERT INTO deadletter_words (rowid, words) VALUES (?, ?)"
@@ -43,6 +46,8 @@ _HAVING: Final = {
     for newest in (True, False)
     for goes_on in (True, False)
 }
+_SETTLED_AFTER: Final = 5_000
+"""So many letters' words may wait."""
 _MARK: Final = "\u00a6"
 """No word of a text has it: it is no letter."""
 
@@ -50,6 +55,39 @@ _MARK: Final = "\u00a6"
 def cause_word(cause: int) -> str:
     """The word of a cause, by the number of its name."""
     return f"{_MARK}c{cause}"
+
+
+class PendingWords:
+    """New words wait in a list of PostgreSQL's before they come into its index; whoever makes that list full
+    pays for all of them. So it is emptied in between, beside the writing: nobody waits for it, and who
+    searches has less to read."""
+
+    def __init__(self, connecting: Callable[[], AbstractAsyncContextManager[AsyncConnection]]) -> None:
+        self._connecting = connecting
+        self._waiting = 0
+        self._settling: asyncio.Task[None] | None = None
+
+    def came(self, letters: int) -> None:
+        """So many letters were stored."""
+        self._waiting += letters
+        if self._waiting >= _SETTLED_AFTER and (self._settling is None or self._settling.done()):
+            self._waiting = 0
+            self._settling = asyncio.create_task(self._settle())
+
+    async def settled(self) -> None:
+        """When nothing is under way any more."""
+        if self._settling is not None:
+            await asyncio.wait({self._settling})
+
+    async def _settle(self) -> None:
+        # What fails here is done by PostgreSQL itself when the list is full, later and at once.
+        with suppress(StoreError):
+            async with self._connecting() as connection:
+                if connection.dialect.name == "postgresql":
+                    await connection.exec_driver_sql(
+                        "SELECT gin_clean_pending_list('deadletter_words_words')"
+                    )
+                    await connection.commit()
 
 
 async def add(connection: AsyncConnection, some: Sequence[tuple[int, str, int]]) -> None:

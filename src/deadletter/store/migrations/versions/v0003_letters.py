@@ -149,7 +149,12 @@ def upgrade(op: Operations) -> None:
     op.create_index("deadletter_steps_letter", "deadletter_steps", ["letter"])
     if postgres:
         op.execute("CREATE TABLE deadletter_words (id bigint PRIMARY KEY, words tsvector NOT NULL)")
-        op.execute("CREATE INDEX deadletter_words_words ON deadletter_words USING gin (words)")
+        # New words wait in a list, and whoever makes it full pays for all of them: so it is large, and
+        # emptied beside the writing (`word_index.PendingWords`).
+        op.execute(
+            "CREATE INDEX deadletter_words_words ON deadletter_words USING gin (words) "
+            "WITH (gin_pending_list_limit = 65536)"
+        )
         # two writers at once: one of them stores the letter, the other a copy of it
         op.execute(
             "CREATE UNIQUE INDEX deadletter_letters_first ON deadletter_letters (same) WHERE copy_of IS NULL"
