@@ -63,8 +63,7 @@ class Part(NamedTuple):
     counted: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
+class Symptom(NamedTuple):
     """What is known of a letter's failure when it is grouped."""
 
     origin: str

@@ -127,7 +127,6 @@ _COMBINED: Final = re.compile(
     rf"(?=[A-Za-z])(?:{_beginning('a')})|(?=[0-9])(?:{_beginning('1')})|(?![A-Za-z0-9\s])(?:{_beginning('-')})"
 )
 _ANSI: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_SPACES: Final = re.compile(r"\s+")
 
 
 class Masked(NamedTuple):
@@ -140,7 +139,9 @@ class Masked(NamedTuple):
 @lru_cache(maxsize=256)
 def mask(message: str) -> Masked:
     """The first lines that say something, with what differs between two occurrences masked."""
-    text = unicodedata.normalize("NFC", _ANSI.sub("", message[:MAX_CHARS]))
+    text = message[:MAX_CHARS]
+    if not text.isprintable() or not text.isascii():
+        text = unicodedata.normalize("NFC", _ANSI.sub("", text))
     structured = _structured(text)
     if structured:
         return Masked(structured[:_MAX_MASKED_CHARS], ("structure",))
@@ -156,7 +157,7 @@ def mask(message: str) -> Masked:
         return f"<{name}>"
 
     masked = _COMBINED.sub(replacement, " ".join(lines))
-    return Masked(_SPACES.sub(" ", masked).strip()[:_MAX_MASKED_CHARS], tuple(used))
+    return Masked(" ".join(masked.split())[:_MAX_MASKED_CHARS], tuple(used))
 
 
 def _structured(text: str) -> str:
