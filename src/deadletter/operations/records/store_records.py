@@ -11,8 +11,9 @@ from typing import Final
 
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
+from deadletter.core.grouping.stored_letter import read_inside
 from deadletter.errors import UsageError
-from deadletter.operations.records.letter_told import LetterTold, read_body, tell
+from deadletter.operations.records.letter_told import LetterTold, tell
 from deadletter.operations.records.records import (
     CHANGED_AT_ONCE,
     HOURS,
@@ -99,7 +100,7 @@ class StoreRecords:
         return tell(detail, group.group)
 
     async def body(self, name: str) -> bytes:
-        return read_body((await self._store.letter(name)).letter)
+        return read_inside((await self._store.letter(name)).letter).body
 
     # -- changing ----------------------------------------------------------------------------------------
     async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView:
