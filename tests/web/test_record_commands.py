@@ -2,7 +2,8 @@
 
 About `cli.letters.groups_command`, `cli.letters.letters_command`, `cli.letters.show_command`,
 `cli.letters.discard_command`, `cli.letters.group_options`, `cli.letters.letter_options`,
-`cli.letters.record_options`, `cli.letters.completing`, `operations.records.at_hand`.
+`cli.letters.record_options`, `cli.letters.completing`, `cli.terminal.option_sets`,
+`operations.records.at_hand`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import typer
 from tests.commanding import command
 from tests.recorded import make
 from tests.web.conftest import Office
 
 from deadletter.cli.letters import completing
+from deadletter.cli.main import app
 from deadletter.desk.access import Access
 from deadletter.desk.http_app import create_app
 from deadletter.desk.server import serve
+from deadletter.operations.archiving.archive_reading import ArchiveReader
 from deadletter.operations.records import at_hand
 from deadletter.operations.records.store_records import LateRecords, StoreRecords
 from deadletter.service.telling.service_health import ServiceHealth
@@ -54,13 +58,13 @@ def answering(url: str, token: str | None = None) -> Iterator[str]:
     async def main() -> None:
         late = Counted(url)
         access = Access(host="127.0.0.1", token=token)
-        app = create_app(Office(), Metrics(), ServiceHealth(lambda: 0.0), access, late)
+        desk = create_app(Office(), Metrics(), ServiceHealth(lambda: 0.0), access, late)
 
         def on_ready(where: str) -> None:
             told.append(where)
             ready.set()
 
-        serving = asyncio.create_task(serve(app, "127.0.0.1:0", on_ready=on_ready))
+        serving = asyncio.create_task(serve(desk, "127.0.0.1:0", on_ready=on_ready))
         end.append((asyncio.get_running_loop(), serving))
         await asyncio.wait({serving})
         await late.close()
@@ -239,6 +243,39 @@ def test_discard_says_first_and_can_be_undone(dlq: Terminal) -> None:
     assert "named, but not here or not open: 300 letters" in some.stdout
     where = dlq.data("discard", "--where", ".body.order? > 3", "--yes")
     assert (where["changed"], where["groups"]) == (2, [1])
+
+
+def test_out_into_a_file_and_in_again(dlq: Terminal, request: pytest.FixtureRequest) -> None:
+    before = Counted.asked
+    assert dlq("export", "a.dlq", "--state", "any").stdout == "9 letters in a.dlq (an archive)\n"
+    assert (Counted.asked > before) == ("service" in request.node.name), "one owner of the file"
+    reader = ArchiveReader(dlq.directory / "a.dlq")
+    assert [one.message.body for one in reader.letters()][6] == b"\x00\x01\xff\xfe binary"
+    told = dlq.data("import", "a.dlq", "--to-store", "--as", "anna")
+    assert (told["new"], told["copies"], told["again"]) == (0, 0, 9)
+    assert audit(dlq) == [("anna", "imported")]
+    lines = dlq("export", "--where", ".body.order? > 3", "--group", "1").stdout.splitlines()
+    assert [json.loads(one)["body"]["order"] for one in lines] == [4, 5]
+    lines = dlq("export", "--older-than", "2d", "--limit", "2").stdout.splitlines()
+    assert len(lines) == 2
+    told = dlq.data("import", "a.dlq", "--to-store", "--store", "sqlite:///new.db", "--letters", "3,7-")
+    assert (told["new"], told["again"]) == (4, 0)
+    assert dlq.data("letters", "--store", "sqlite:///new.db", "--facets")["total"] == 4
+
+
+def test_every_command_that_selects_letters_takes_the_same_options() -> None:
+    found: Any = typer.main.get_command(app)
+
+    def options(name: str) -> dict[str, str]:
+        return {one.opts[0]: getattr(one, "help", "") for one in found.commands[name].params}
+
+    letters, discard, export = map(options, ("letters", "discard", "export"))
+    filters = {
+        "--queue", "--origin", "--group", "--error", "--cause", "--since", "--until", "--older-than",
+        "--header", "--message-id", "--id", "--text", "--where",
+    }  # fmt: skip
+    for one in filters:
+        assert letters[one] == discard[one] == export[one], one
 
 
 @pytest.mark.parametrize(

@@ -6,26 +6,30 @@ Names of groups and letters in a path are numbers, or the beginning of a key or 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterOrder, LetterQuery, LetterState
+from deadletter.operations.records.exact_letters import MEDIA_TYPE, NUMBERS, packed, unpacked
 from deadletter.operations.records.letter_told import LetterTold
 from deadletter.operations.records.records import (
     CHANGED_AT_ONCE,
     PROGRAM_CHARS,
+    SOURCE_CHARS,
     WHO_CHARS,
     WHY_CHARS,
     GroupChange,
     GroupPage,
     LettersChanged,
     LettersFound,
+    LettersTaken,
     Records,
     SplitDone,
     StoreTold,
@@ -217,6 +221,38 @@ def record_routes(records: RecordsSource) -> APIRouter:
     async def take_back(wish: LettersWish) -> LettersChanged:
         """Undo a discard."""
         return await (await records()).take_back(wish.ids, who=wish.who, why=wish.why)
+
+    @api.get(
+        "/archive",
+        response_class=Response,
+        responses={200: {"description": "An archive of letters.", "content": {MEDIA_TYPE: {}}}},
+    )
+    async def exact(
+        id_: Annotated[list[Number], Query(alias="id", min_length=1, max_length=_IDS)],
+    ) -> Response:
+        """Letters, exact, as far as they fit into some megabytes; a header says which they are."""
+        found = await (await records()).exact(id_)
+        return Response(
+            await asyncio.to_thread(packed, found.values()),
+            media_type=MEDIA_TYPE,
+            headers={
+                NUMBERS: ",".join(map(str, found)),
+                "content-disposition": 'attachment; filename="letters.dlq"',
+            },
+        )
+
+    @api.post(
+        "/archive",
+        openapi_extra={"requestBody": {"required": True, "content": {MEDIA_TYPE: {}}}},
+    )
+    async def put(
+        request: Request,
+        who: Annotated[str, Query(min_length=1, max_length=WHO_CHARS)] = "api",
+        source: Annotated[str, Query(max_length=SOURCE_CHARS, description="For the audit.")] = "",
+    ) -> LettersTaken:
+        """Put exact letters into the store; what is there already is not put there twice."""
+        letters = await asyncio.to_thread(unpacked, await request.body())
+        return await (await records()).put(letters, who=who, source=source)
 
     @api.get("/letters/{name}")
     async def letter(name: LetterName) -> LetterTold:

@@ -93,13 +93,13 @@ def _offered(
 def _asked(ctx: typer.Context, ask: Callable[[Records], Awaitable[list[Offer]]]) -> list[Offer]:
     import asyncio  # slow to load, as what follows
 
-    from deadletter.cli.letters.asking import RecordsWish
+    from deadletter.cli.letters.record_options import RecordsWish
     from deadletter.operations.records.at_hand import records_at_hand
 
     said = ctx.params
     file = said.get("config")
     wish = RecordsWish(
-        file=Path(file) if file is not None else None, store=said.get("store"), at=said.get("at")
+        config=Path(file) if file is not None else None, store=said.get("store"), at=said.get("at")
     )
 
     async def main() -> list[Offer]:

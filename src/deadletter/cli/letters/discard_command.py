@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
+from deadletter.cli.letters.asking import now_ms, with_records
 from deadletter.cli.letters.groups_text import letters_table
 from deadletter.cli.letters.letter_filters import LetterFilters, pages
+from deadletter.cli.letters.record_options import ChangeWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.progress import GrowingCount
@@ -49,14 +50,12 @@ class _Selection:
     """Named, and not there, or not in the state for it."""
 
 
-def run(wish: RecordsWish, discard: DiscardWish) -> Exit:
+def run(wish: ChangeWish, discard: DiscardWish) -> Exit:
     if discard.filters.says_nothing:
         raise UsageError(
             "expected letters: their numbers, or filters such as --group 12 or --older-than 30d (dlq letters "
             "takes the same and shows them)"
         )
-    if discard.filters.state is not None:
-        raise UsageError("--state: open ones are discarded, discarded ones taken back (--undo)")
     if len(discard.why) > WHY_CHARS:
         raise UsageError(f"--why: expected at most {WHY_CHARS} characters, got {len(discard.why)}")
 
@@ -116,7 +115,7 @@ async def _pages(records: Records, query: LetterQuery) -> AsyncIterator[LettersF
 
 
 async def _change(
-    records: Records, wish: RecordsWish, discard: DiscardWish, numbers: Sequence[int], stop: _Stop
+    records: Records, wish: ChangeWish, discard: DiscardWish, numbers: Sequence[int], stop: _Stop
 ) -> int:
     who, done = wish.named, 0
     change = records.take_back if discard.undo else records.discard

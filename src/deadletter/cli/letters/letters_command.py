@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
+from deadletter.cli.letters.asking import now_ms, with_records
 from deadletter.cli.letters.groups_text import letters_table
-from deadletter.cli.letters.letter_filters import PATIENCE_S, LetterFilters, order_of
+from deadletter.cli.letters.letter_filters import PATIENCE_S, StateFilters, order_of
+from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.units import count
@@ -18,12 +19,12 @@ from deadletter.store.letters.letter_views import Facets, LetterRow
 
 
 def list_letters(
-    wish: RecordsWish, filters: LetterFilters, *, sort: str, limit: int, after: int | None
+    wish: RecordsWish, filters: StateFilters, *, sort: str, limit: int, after: int | None
 ) -> Exit:
     order = order_of(sort)
 
     async def work(records: Records) -> Exit:
-        query = replace(await filters.query(records), order=order, limit=limit, after=after)
+        query = replace(await filters.of_state(records), order=order, limit=limit, after=after)
         found = await _found(records, query, quiet=wish.as_json)
         if wish.as_json:
             data(json_of(found))
@@ -72,9 +73,9 @@ def found_text(found: LettersFound, *, limit: int, now_ms: int, width: int | Non
     return "\n".join(said)
 
 
-def count_letters(wish: RecordsWish, filters: LetterFilters) -> Exit:
+def count_letters(wish: RecordsWish, filters: StateFilters) -> Exit:
     async def work(records: Records) -> Exit:
-        facets = await records.facets(await filters.query(records))
+        facets = await records.facets(await filters.of_state(records))
         if wish.as_json:
             data(json_of(facets))
         else:

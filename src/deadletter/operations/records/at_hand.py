@@ -38,6 +38,8 @@ class Whereabouts:
     """`--store` was given, so the store itself is meant."""
     prepare: bool = True
     """Whether a store of an older version is brought up to ours."""
+    create: bool = False
+    """Whether a store that is not there is made."""
 
 
 @asynccontextmanager
@@ -55,14 +57,15 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
             yield records
         return
     address = parse(url)
-    if isinstance(address, SqliteAddress) and not address.path.exists():
+    if isinstance(address, SqliteAddress) and not place.create and not address.path.exists():
         raise StoreUnreachable(
             f"no letters are stored yet: {address} is not there; dlq serve makes it, or name another one "
             "with --store"
         )
     from deadletter.operations.records.store_records import opened_records  # slow to load
 
-    async with opened_records(url, prepare=place.prepare) as records:
+    grouping = place.settings.desk.grouping
+    async with opened_records(url, prepare=place.prepare, grouping=grouping) as records:
         yield records
 
 

@@ -73,6 +73,23 @@ async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[i
     return found
 
 
+async def first_of(connection: AsyncConnection, ids: Sequence[int], most_bytes: int) -> list[int]:
+    """As many of these letters as are that many bytes together, in this order, and at least one that is
+    there."""
+    asked = select(letters.c.id, letters.c.bytes).where(letters.c.id.in_(bindparam("some", expanding=True)))
+    sizes: dict[int, int] = {}
+    for start in range(0, len(ids), ASKED_AT_ONCE):
+        rows = await connection.execute(asked, {"some": list(ids[start : start + ASKED_AT_ONCE])})
+        sizes.update((int(number), int(size)) for number, size in rows)
+    found: list[int] = []
+    for number in (one for one in ids if one in sizes):
+        most_bytes -= sizes[number]
+        if found and most_bytes < 0:
+            break
+        found.append(number)
+    return found
+
+
 async def keys_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, StoreKeys]:
     """What these letters are known by."""
     asked = (

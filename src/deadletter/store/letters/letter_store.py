@@ -41,7 +41,7 @@ from deadletter.store.letters import group_table, letter_changes, searching
 from deadletter.store.letters.facets import facets
 from deadletter.store.letters.group_preview import preview
 from deadletter.store.letters.ingesting import Ingest, Ingested
-from deadletter.store.letters.letter_contents import contents_of, keys_of
+from deadletter.store.letters.letter_contents import contents_of, first_of, keys_of
 from deadletter.store.letters.letter_list import rows_of
 from deadletter.store.letters.letter_rows import begins_with, id_of, of_id
 from deadletter.store.letters.letter_tables import RowState, letters, steps
@@ -168,12 +168,13 @@ class LetterStore:
             earlier = await rows_of(connection, before)
             return LetterDetail(row=row, letter=found[number], steps=told, earlier=earlier)
 
-    async def whole(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
-        """These letters, exact, and what the store knows each by: for an archive."""
+    async def whole(self, ids: Sequence[int], *, most_bytes: int) -> dict[int, tuple[Letter, StoreKeys]]:
+        """The first of these letters, exact, and what the store knows each by: for an archive."""
         async with self._reading() as connection:
-            found = await contents_of(connection, ids)
-            keys = await keys_of(connection, ids)
-            return {number: (letter, keys[number]) for number, letter in found.items()}
+            some = await first_of(connection, ids, most_bytes)
+            found = await contents_of(connection, some)
+            keys = await keys_of(connection, some)
+            return {number: (found[number], keys[number]) for number in some}
 
     async def noted(self, who: str, action: str, detail: dict[str, object]) -> None:
         """Write down that somebody did something that no single letter tells."""
