@@ -26,7 +26,7 @@ from tests.commanding import command
 from tests.recorded import make
 from tests.web.conftest import Office
 
-from deadletter.cli.letters import completing
+from deadletter.cli.letters import completing, discard_command
 from deadletter.cli.main import app
 from deadletter.desk.access import Access
 from deadletter.desk.http_app import create_app
@@ -243,6 +243,32 @@ def test_discard_says_first_and_can_be_undone(dlq: Terminal) -> None:
     assert "named, but not here or not open: 300 letters" in some.stdout
     where = dlq.data("discard", "--where", ".body.order? > 3", "--yes")
     assert (where["changed"], where["groups"]) == (2, [1])
+
+
+def test_the_last_discard_is_taken_back_without_saying_which(
+    dlq: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discard_command, "CHANGED_AT_ONCE", 2)
+    told = dlq("discard", "--undo", "--as", "anna")
+    assert (told.returncode, told.stderr) == (2, "dlq: anna has discarded nothing here\n")
+    dlq("discard", "8", "--yes", "--as", "anna")
+    dlq("discard", "--group", "1", "--yes", "--as", "anna", "--why", "called \x1b[2J them")
+    dlq("discard", "6", "7", "--yes", "--as", "ben")
+    assert [action for _, action in audit(dlq)] == ["discarded"] * 5, "three of them one discard"
+    told = dlq("discard", "--undo", "--as", "anna")
+    first, second, *_ = told.stdout.split("\n")
+    assert first.startswith("the last discard of anna, 20")
+    assert first.endswith(" UTC, of 5 letters: called \\x1b[2J them")
+    assert second.startswith("would take back 5 letters of 1 group")
+    assert dlq("discard", "--undo", "3", "--yes", "--as", "carl").returncode == 0
+    told = dlq.data("discard", "--undo", "--as", "anna", "--yes", "--why", "sorry")
+    assert (told["discard"]["letters"], told["selected"], told["changed"]) == (5, 4, 4)
+    assert audit(dlq)[5:] == [("carl", "taken back"), ("anna", "taken back"), ("anna", "taken back")]
+    assert [one["id"] for one in dlq.data("letters", "--state", "discarded")["letters"]] == [8, 7, 6]
+    told = dlq("discard", "--undo", "--as", "anna", "--yes")
+    assert "none of them is left to take back" in told.stdout, "not the one before it, which nobody named"
+    assert told.returncode == 0
+    assert dlq("discard", "--undo", "--yes", "--as", "ben").stdout.endswith("took back 2 letters\n")
 
 
 def test_out_into_a_file_and_in_again(dlq: Terminal, request: pytest.FixtureRequest) -> None:

@@ -22,6 +22,7 @@ from deadletter.operations.records.letter_told import LetterTold
 from deadletter.operations.records.records import (
     CHANGED_AT_ONCE,
     PROGRAM_CHARS,
+    RUN_CHARS,
     SOURCE_CHARS,
     WHO_CHARS,
     WHY_CHARS,
@@ -34,7 +35,7 @@ from deadletter.operations.records.records import (
     SplitDone,
     StoreTold,
 )
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
 
 PREFIX: Final = "/api/v1"
 _NAME_CHARS: Final = 255
@@ -69,6 +70,9 @@ class LetterParams(_Strict):
     error: str | None = Field(default=None, max_length=_TEXT_CHARS, description="Text in the error.")
     message_id: Name | None = None
     letter_id: Name | None = None
+    discard: Number | None = Field(
+        default=None, description="Thrown away by this discard, and not taken back."
+    )
     died_from_ms: Number | None = None
     died_until_ms: Number | None = None
     header: list[Annotated[str, Field(pattern=r"^[^=]+=", max_length=_TEXT_CHARS)]] = Field(
@@ -96,6 +100,7 @@ class LetterParams(_Strict):
             error=self.error,
             message_id=self.message_id,
             letter_id=self.letter_id,
+            discard=self.discard,
             died_from_ms=self.died_from_ms,
             died_until_ms=self.died_until_ms,
             headers=tuple((name, value) for name, _, value in named),
@@ -162,6 +167,12 @@ class LettersWish(_Change):
     why: str = Field(default="", max_length=WHY_CHARS)
 
 
+class DiscardWish(LettersWish):
+    run: str = Field(
+        default="", max_length=RUN_CHARS, description="Several requests with the same one are one discard."
+    )
+
+
 def record_routes(records: RecordsSource) -> APIRouter:
     """The routes, without the problems every one of them may answer with."""
     api = APIRouter(prefix=PREFIX, tags=["letters"])
@@ -213,9 +224,14 @@ def record_routes(records: RecordsSource) -> APIRouter:
         return await (await records()).facets(asked.query())
 
     @api.post("/letters/discard")
-    async def discard(wish: LettersWish) -> LettersChanged:
+    async def discard(wish: DiscardWish) -> LettersChanged:
         """Throw letters away; they can be taken back until their time is over."""
-        return await (await records()).discard(wish.ids, who=wish.who, why=wish.why)
+        return await (await records()).discard(wish.ids, who=wish.who, why=wish.why, run=wish.run)
+
+    @api.get("/discards/last")
+    async def last_discard(who: Annotated[str, Query(min_length=1, max_length=WHO_CHARS)]) -> DiscardTold:
+        """What this person threw away last; `discard` of a query finds its letters."""
+        return await (await records()).last_discard(who)
 
     @api.post("/letters/take-back")
     async def take_back(wish: LettersWish) -> LettersChanged:

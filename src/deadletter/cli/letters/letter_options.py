@@ -105,7 +105,12 @@ def discard(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it; without, it only says what it would do.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take discarded letters back.")] = False,
+    undo: Annotated[
+        bool,
+        typer.Option(
+            "--undo", help="Take discarded letters back; where none are named, those of your last discard."
+        ),
+    ] = False,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the audit.")] = "",
     filters: LetterFilters,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most this many.")] = None,
@@ -121,6 +126,7 @@ def discard(
     dlq discard --group 12 --older-than 30d
     dlq discard --group 12 --older-than 30d --yes --why 'customers were called'
     dlq discard 812 813 --yes
+    dlq discard --undo                 what you discarded last
     dlq discard --undo 812 --yes
 
     Exit codes: 0 done, 1 some were not changed, 2 usage, 3 neither service nor store can be reached.

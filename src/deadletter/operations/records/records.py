@@ -19,7 +19,7 @@ from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
 from deadletter.operations.records.letter_told import LetterTold
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView, LetterRow
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView, LetterRow
 
 HOURS: Final = 24
 """So many hours of a group are told in a list."""
@@ -29,6 +29,7 @@ WHO_CHARS: Final = 200
 WHY_CHARS: Final = 1_000
 PROGRAM_CHARS: Final = 4_000
 SOURCE_CHARS: Final = 1_000
+RUN_CHARS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +141,12 @@ class Records(Protocol):
 
     async def split(self, key: str, *, who: str) -> SplitDone: ...
 
-    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
-        """At most CHANGED_AT_ONCE of them."""
+    async def last_discard(self, who: str) -> DiscardTold:
+        """NotStored: this person threw nothing away."""
+        ...
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> LettersChanged:
+        """At most CHANGED_AT_ONCE of them; several calls with the same `run` are one discard."""
         ...
 
     async def put(

@@ -36,7 +36,7 @@ from deadletter.operations.service_address import (
     token_headers,
     trusts_environment,
 )
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
 
 _ANSWER_S: Final = 60.0
 _T = TypeVar("_T")
@@ -97,8 +97,11 @@ class ServiceRecords:
     async def split(self, key: str, *, who: str) -> SplitDone:
         return await self._change(SplitDone, "POST", "groups/split", {"key": key, "who": who})
 
-    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
-        wish = {"ids": list(ids), "who": who, "why": why}
+    async def last_discard(self, who: str) -> DiscardTold:
+        return await self._get(DiscardTold, "discards/last", [("who", who)])
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> LettersChanged:
+        wish = {"ids": list(ids), "who": who, "why": why, "run": run}
         return await self._change(LettersChanged, "POST", "letters/discard", wish)
 
     async def put(
@@ -212,7 +215,7 @@ def letter_params(query: LetterQuery) -> list[tuple[str, str]]:
     told.append(("state", query.state.value if query.state is not None else "any"))
     plain = LetterQuery()
     for name in (
-        "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "died_from_ms",
+        "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "discard", "died_from_ms",
         "died_until_ms", "text", "where", "order", "after", "limit",
     ):  # fmt: skip
         value = getattr(query, name)

@@ -15,7 +15,7 @@ from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter, read_inside, stored_letter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import UsageError
+from deadletter.errors import NotStored, UsageError
 from deadletter.operations.records.exact_letters import PORTION_BYTES
 from deadletter.operations.records.letter_told import LetterTold, tell
 from deadletter.operations.records.records import (
@@ -34,7 +34,7 @@ from deadletter.operations.records.records import (
 )
 from deadletter.operations.records.where_programs import Programs
 from deadletter.store.letters.letter_store import LetterStore, open_letters
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
 from deadletter.store.store_address import address_text
 
 _HOUR_MS: Final = 3_600_000
@@ -138,8 +138,14 @@ class StoreRecords:
         await self._store.split(key, who=who)
         return SplitDone(key=key)
 
-    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
-        return LettersChanged(letters=await self._store.discard(_portion(ids), who=who, why=why))
+    async def last_discard(self, who: str) -> DiscardTold:
+        found = await self._store.last_discard(who)
+        if found is None:
+            raise NotStored(f"{who} has discarded nothing here")
+        return found
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> LettersChanged:
+        return LettersChanged(letters=await self._store.discard(_portion(ids), who=who, why=why, run=run))
 
     async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
         return LettersChanged(letters=await self._store.take_back(_portion(ids), who=who, why=why))

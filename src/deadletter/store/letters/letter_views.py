@@ -126,6 +126,17 @@ class LetterPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardTold:
+    """What somebody threw away at once. `discard`: its number, for a query."""
+
+    discard: int
+    who: str
+    at_ms: int
+    letters: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facet:
     """So many letters with this value. `label`: how people call it; of a group its title, as its value is its
     number."""

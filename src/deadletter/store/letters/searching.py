@@ -23,6 +23,7 @@ from deadletter.core.letter import header_values
 from deadletter.core.letter.letter import Letter
 from deadletter.core.text.glob import glob
 from deadletter.store.letters import word_index
+from deadletter.store.letters.discards import thrown_away_by
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_list import ROW_STATES, rows_of
 from deadletter.store.letters.letter_rows import clean, of_id
@@ -152,6 +153,8 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan
     if query.message_id is not None:
         conditions.append(columns.message_id == clean(query.message_id))
         words += words_of(clean(query.message_id))
+    if query.discard is not None:
+        conditions.append(await thrown_away_by(connection, query.discard))
     if query.letter_id is not None:
         conditions.append(of_id(query.letter_id))
     if query.died_from_ms is not None or query.died_until_ms is not None:
