@@ -38,7 +38,7 @@ class LetterFilters:
         typer.Option("--group", metavar="GROUP", help="Of this group.", autocompletion=completing.groups),
     ] = None
     error: Annotated[
-        str | None, typer.Option("--error", metavar="WORDS", help="With these words in the error.")
+        str | None, typer.Option("--error", metavar="TEXT", help="With this text in the error, in any case.")
     ] = None
     cause: Annotated[
         str | None,

@@ -66,11 +66,12 @@ def found_text(found: LettersFound, *, limit: int, now_ms: int, width: int | Non
         else:
             said.append(f"there are more: --after {found.more}")
     if found.unanswered:
-        said.append(
-            f"of {count(found.unanswered)} the jq program could say nothing within its limits; they are not "
-            "listed"
-        )
+        said.append(_unanswered(found.unanswered))
     return "\n".join(said)
+
+
+def _unanswered(number: int) -> str:
+    return f"of {count(number)} the jq program could say nothing within its limits; they are not among them"
 
 
 def count_letters(wish: RecordsWish, filters: StateFilters) -> Exit:
@@ -86,9 +87,17 @@ def count_letters(wish: RecordsWish, filters: StateFilters) -> Exit:
 
 
 def facets_text(facets: Facets) -> str:
-    of = count(facets.total) if facets.exact else f"the newest {facets.total:,} letters"
-    said = [f"{of}, by" if facets.total else "no letters like that"]
+    if facets.total:
+        of = count(facets.total) if facets.exact else f"the newest {facets.total:,} letters that match"
+        said = [f"{of}, by"]
+    else:
+        said = ["no letters like that" if facets.exact else "no letters like that so far"]
     for name, some in facets.by.items():
         if some:
-            said += [name, columns([[f"{one.letters:,}", one.value or "(none)"] for one in some], indent=3)]
+            rows = [[f"{one.letters:,}", one.value or "(none)", one.label] for one in some]
+            said += [name, columns(rows, indent=3)]
+    if not facets.exact and facets.looked_at:
+        said.append(f"there may be more: the search was cut short, {count(facets.looked_at)} looked into")
+    if facets.unanswered:
+        said.append(_unanswered(facets.unanswered))
     return "\n".join(said)

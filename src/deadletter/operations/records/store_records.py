@@ -97,12 +97,9 @@ class StoreRecords:
         )
 
     async def facets(self, query: LetterQuery) -> Facets:
-        if query.looks_inside:
-            raise UsageError(
-                "facets: expected filters that need no look inside letters, got header, text or where; "
-                "their letters can be listed"
-            )
-        return await self._store.facets(query)
+        where = None if query.where is None else await self._programs.question(query.where)
+        told = await self._store.facets(query, where=where)
+        return told if where is None else replace(told, unanswered=where.unanswered)
 
     async def letter(self, name: str) -> LetterTold:
         detail = await self._store.letter(name)

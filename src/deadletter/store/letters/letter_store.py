@@ -139,10 +139,10 @@ class LetterStore:
         async with self._reading() as connection:
             return await searching.find(connection, query, where=where, clock=time.monotonic)
 
-    async def facets(self, query: LetterQuery) -> Facets:
+    async def facets(self, query: LetterQuery, *, where: Where | None = None) -> Facets:
         """How the found ones divide."""
         async with self._reading() as connection:
-            return await facets(connection, query)
+            return await facets(connection, query, where=where, clock=time.monotonic)
 
     async def letter(self, name: str) -> LetterDetail:
         """One letter, by its number here, or by its id or the beginning of it. NotStored: there is none."""

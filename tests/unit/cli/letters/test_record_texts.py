@@ -175,7 +175,7 @@ def test_facets() -> None:
     some = (Facet(value=HOSTILE, letters=1_200), Facet(value="", letters=3))
     shown = facets_text(Facets(by={"queue": some}, exact=False, total=1_203))
     assert safe(shown)
-    assert shown.startswith("the newest 1,203 letters, by\nqueue\n   1,200  boom")
+    assert shown.startswith("the newest 1,203 letters that match, by\nqueue\n   1,200  boom")
     assert shown.endswith("3      (none)")
 
 
