@@ -20,6 +20,7 @@ from deadletter.config.settings import Settings
 from deadletter.errors import DeadletterError, StoreUnreachable, UsageError
 from deadletter.operations.records.records import Records
 from deadletter.operations.records.service_records import ServiceRecords, service_records
+from deadletter.operations.service_address import home
 from deadletter.store.store_address import SqliteAddress, address_text, parse
 
 LOOK_CONNECT_S: Final = 0.5
@@ -52,8 +53,8 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
         return
     url = store_url(place.settings)
     listen = None if place.store_said else place.settings.serve.listen
-    if listen is not None and await _has(_home(listen), place.token, url):
-        async with service_records(_home(listen), place.token) as records:
+    if listen is not None and await _has(home(listen), place.token, url):
+        async with service_records(home(listen), place.token) as records:
             yield records
         return
     address = parse(url)
@@ -77,12 +78,6 @@ def store_url(settings: Settings) -> str:
             "expected a store with letters, got store.url = none; name one with --store, or --at"
         )
     return url
-
-
-def _home(listen: str) -> str:
-    """Where a command on this machine finds a service that listens so."""
-    host, _, port = listen.rpartition(":")
-    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]', '': '127.0.0.1'}.get(host, host) }:{port}"  # noqa: S104
 
 
 async def _has(at: str, token: str | None, url: str) -> bool:
