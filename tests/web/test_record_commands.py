@@ -3,6 +3,7 @@
 About `cli.letters.groups_command`, `cli.letters.letters_command`, `cli.letters.show_command`,
 `cli.letters.discard_command`, `cli.letters.group_options`, `cli.letters.letter_options`,
 `cli.letters.record_options`, `cli.letters.completing`, `cli.terminal.option_sets`,
+`store.letters.quick_look`, `store.letters.letter_ids`,
 `operations.records.at_hand`.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -395,6 +398,91 @@ def test_a_shell_is_offered_what_is_there(dlq: Terminal) -> None:
         "what acts on a terminal is not"
     )
     assert offered("dlq letters --cause retries-e") == ["retries-exhausted"]
+
+
+EVIL = """\\"; touch owned; ws=(\\"$(touch owned)`touch owned`' ; touch owned ; '"""
+
+
+def test_nothing_that_a_shell_would_act_on_is_offered(dlq: Terminal) -> None:
+    with sqlite3.connect(dlq.file) as connection:
+        connection.execute("UPDATE deadletter_groups SET title = ?", (EVIL,))
+        for number, name in enumerate(("x;touch owned", "*", "$(touch owned)", "-rf", "a b", "~")):
+            connection.execute("UPDATE deadletter_names SET name = ? WHERE id = ?", (name, number + 1))
+    for shell in ("bash", "zsh", "fish"):
+        for words in ("dlq resolve ", "dlq letters --queue ", "dlq letters --origin "):
+            environment = {
+                **dlq.environment, "_DLQ_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": words,
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args", "COMP_WORDS": words,
+                "COMP_CWORD": str(len(words.split(" ")) - 1),
+            }  # fmt: skip
+            told = command(environment=environment, directory=dlq.directory).stdout
+            said = told.removeprefix("_arguments '*: :((").removesuffix("))'\n")
+            assert not set(said) & set(";$`\\'()*~<>&|"), (shell, words, said)
+
+
+def test_in_a_real_bash(dlq: Terminal) -> None:
+    """As `dlq --install-completion` sets it up; whatever is at hand answers."""
+
+    def offered(*words: str) -> list[str]:
+        quoted = " ".join(f"'{word}'" for word in words)
+        script = (
+            'eval "$(dlq --show-completion bash)"\n'
+            f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n"
+            '_dlq_completion dlq; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        environment = {
+            **dlq.environment,
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "SHELL": "/bin/bash",
+            "DLQ_URL": "amqp://127.0.0.1:1",
+            "DLQ_API": "http://127.0.0.1:1",
+        }
+        done = subprocess.run(
+            ["/bin/bash", "-c", script], env=environment, cwd=dlq.directory, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout.split()
+
+    assert "9" in offered("dlq", "show", "")
+    assert set(offered("dlq", "resolve", "")) == {"1", "2", "3", "4"}
+    assert offered("dlq", "export", "--queue", "st") == ["stock.dlq"]
+    assert offered("dlq", "peek", "") == [], "no broker is there, and nobody hears of it"
+
+
+def test_other_shells_hear_the_same(dlq: Terminal) -> None:
+    for shell, arguments in (("zsh", "dlq resolve "), ("fish", "dlq resolve ")):
+        environment = {
+            **dlq.environment,
+            "_DLQ_COMPLETE": f"complete_{shell}",
+            "_TYPER_COMPLETE_ARGS": arguments,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        }
+        told = command(environment=environment, directory=dlq.directory)
+        assert told.stderr == ""
+        assert "PaymentTimeout  no answer from  host " in told.stdout, "with what they are"
+
+
+def test_a_store_that_is_a_file_is_looked_at_without_what_takes_long_to_load(dlq: Terminal) -> None:
+    code = (
+        "import sys; sys.argv = ['dlq']\n"
+        "from deadletter.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules)"
+    )
+    for words, found in (("dlq show ", "9"), ("dlq letters --origin ", "orders")):
+        environment = {
+            **dlq.environment, "_DLQ_COMPLETE": "complete_bash", "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=dlq.directory, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        *offered, modules = done.stdout.splitlines()
+        assert found in offered
+        assert not {"sqlalchemy", "httpx", "fastapi", "alembic", "rich"} & set(modules.split())
 
 
 def test_a_shell_hears_nothing_of_an_error(tmp_path: Path) -> None:

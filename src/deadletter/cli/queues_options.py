@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from deadletter.cli.letters import completing
 from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal.option_sets import with_option_sets
 from deadletter.cli.terminal.options import ApiOption, UrlOption
@@ -16,7 +17,11 @@ def queues(
     *,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[QUEUE]...", help="These alone; * for any run of characters."),
+        typer.Argument(
+            metavar="[QUEUE]...",
+            help="These alone; * for any run of characters.",
+            autocompletion=completing.broker_queues,
+        ),
     ] = None,
     dead: Annotated[bool, typer.Option("--dead", help="Only those that dead letters come into.")] = False,
     sort: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from deadletter.cli.letters import completing
 from deadletter.cli.letters.letter_filters import StateFilters
 from deadletter.cli.letters.record_options import ChangeWish, RecordsWish
 from deadletter.cli.terminal.option_sets import with_option_sets
@@ -24,7 +25,12 @@ def export(
         bool | None, typer.Option("--archive/--lines", help="An exact archive, or lines of JSON for reading.")
     ] = None,
     from_queue: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="Export this queue's letters, not the store's.")
+        str | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="Export this queue's letters, not the store's.",
+            autocompletion=completing.broker_queues,
+        ),
     ] = None,
     take: Annotated[
         bool, typer.Option("--take", help="Take each out of the queue once it is safe on the disk.")
@@ -79,7 +85,12 @@ def import_(
     *,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="An archive that dlq export made.")],
     to_queue: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="Publish them to this queue alone.")
+        str | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="Publish them to this queue alone.",
+            autocompletion=completing.broker_queues,
+        ),
     ] = None,
     to_exchange: Annotated[
         str | None, typer.Option(metavar="NAME", help="Publish them to this exchange.")

@@ -19,7 +19,8 @@ from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, id_of, in_common
+from deadletter.store.letters.letter_ids import id_of, in_common
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE
 from deadletter.store.letters.letter_tables import contents, dictionaries, letters, names
 
 _LENGTHS: Final = Struct(">BBI")

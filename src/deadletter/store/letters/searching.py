@@ -162,22 +162,23 @@ class _Next:
     size: int
 
     async def rows(
-        self, words: Sequence[str], *further: ColumnElement[bool]
+        self, words: Sequence[str], *further: ColumnElement[bool], size: int = 0
     ) -> tuple[dict[int, str], int | None]:
+        size = size or self.size
         asked: Select[Any] = select(letters.c.id, letters.c.error).where(*self.plan.conditions, *further)
         asked = asked.order_by(letters.c.id.desc() if self.newest else letters.c.id)
         if words:
             some = await word_index.having(
-                self.connection, words, after=self.after, newest=self.newest, limit=self.size
+                self.connection, words, after=self.after, newest=self.newest, limit=size
             )
             asked = asked.where(letters.c.id.in_(bindparam("some", expanding=True)))
             rows = (await self.connection.execute(asked, {"some": some})).all() if some else []
-            ends = some[-1] if len(some) == self.size else None
+            ends = some[-1] if len(some) == size else None
         else:
             if self.after is not None:
                 asked = asked.where(letters.c.id < self.after if self.newest else letters.c.id > self.after)
-            rows = list((await self.connection.execute(asked.limit(self.size))).all())
-            ends = int(rows[-1].id) if len(rows) == self.size else None
+            rows = list((await self.connection.execute(asked.limit(size))).all())
+            ends = int(rows[-1].id) if len(rows) == size else None
         return {int(one): str(error) for one, error in rows}, ends
 
     async def said(self, words: Sequence[str]) -> tuple[dict[int, str], int | None]:
@@ -190,7 +191,7 @@ class _Next:
         found: dict[int, str] = {}
         reached: list[int] = []
         for group in saying:
-            rows, ends = await self.rows((), letters.c.group_id == group)
+            rows, ends = await self.rows((), letters.c.group_id == group, size=self.size // len(saying) + 1)
             found.update(rows)
             reached += [] if ends is None else [ends]
         return found, (max(reached) if self.newest else min(reached)) if reached else None
@@ -198,10 +199,10 @@ class _Next:
     async def _among(self, some: Sequence[int]) -> tuple[dict[int, str], int | None]:
         """Of many groups: one letter after the other (by index all of them would have to be sorted), and no
         more than some thousands at once."""
-        first, last = (
-            await self.connection.execute(select(func.min(letters.c.id), func.max(letters.c.id)))
-        ).one()
-        if first is None:
+        # each by itself: both at once would read the whole table
+        first = await self.connection.scalar(select(func.min(letters.c.id)))
+        last = await self.connection.scalar(select(func.max(letters.c.id)))
+        if first is None or last is None:
             return {}, None
         if self.newest:
             edge = (int(last) + 1 if self.after is None else self.after) - _WINDOW
