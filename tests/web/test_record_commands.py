@@ -350,6 +350,24 @@ def test_what_cannot_be_is_one_line_and_a_code(
     assert audit(dlq) == [], "a typo in one name changes none"
 
 
+def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "theirs.db") as connection:
+        connection.execute("CREATE TABLE customers (name)")
+    before = (tmp_path / "theirs.db").read_bytes()
+    dlq = Terminal(tmp_path, {"DLQ_STORE": "sqlite:///theirs.db", "HOME": str(tmp_path)}, tmp_path / "x")
+    asyncio.run(make(tmp_path / "ours.db", int(time.time() * 1000)))
+    assert dlq("export", "a.dlq", "--store", "sqlite:///ours.db").returncode == 0
+    for arguments in (
+        ["groups"], ["letters"], ["show", "1"], ["discard", "1", "--yes"], ["export"], ["note", "1", "x"],
+        ["import", "a.dlq", "--to-store"],
+    ):  # fmt: skip
+        told = dlq(*arguments)
+        assert (told.returncode, told.stdout) == (3, ""), arguments
+        assert "theirs.db is a database, but none of ours" in told.stderr
+    assert (tmp_path / "theirs.db").read_bytes() == before
+    assert not (tmp_path / "theirs.db-wal").exists()
+
+
 def test_a_service_with_another_store_is_not_asked(tmp_path: Path) -> None:
     now_ms = int(time.time() * 1000)
     mine, other = (asyncio.run(make(tmp_path / name, now_ms)) for name in ("mine.db", "other.db"))

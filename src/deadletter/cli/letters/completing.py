@@ -108,7 +108,7 @@ async def _facet(records: Records, name: str) -> list[Offer]:
 def _offered(
     ctx: typer.Context,
     incomplete: str,
-    look: quick_look.Look,
+    look: quick_look.NamesLook,
     ask: Callable[[Records], Awaitable[list[Offer]]],
 ) -> list[Offer]:
     def find() -> list[Offer]:
@@ -131,7 +131,7 @@ def _quietly(find: Callable[[], list[Offer]], incomplete: str) -> list[Offer]:
     ][:_OFFERED]
 
 
-def _looked(ctx: typer.Context, look: quick_look.Look) -> list[Offer] | None:
+def _looked(ctx: typer.Context, look: quick_look.NamesLook) -> list[Offer] | None:
     """What a store that is a file says itself; None: it is none, or a service was named."""
     if ctx.params.get("at") is not None:
         return None

@@ -21,6 +21,7 @@ from deadletter.errors import DeadletterError, StoreUnreachable, UsageError
 from deadletter.operations.records.records import Records
 from deadletter.operations.records.service_records import ServiceRecords, service_records
 from deadletter.operations.service_address import home
+from deadletter.store.letters.quick_look import is_foreign
 from deadletter.store.store_address import SqliteAddress, address_text, parse
 
 LOOK_CONNECT_S: Final = 0.5
@@ -62,6 +63,11 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
         raise StoreUnreachable(
             f"no letters are stored yet: {address} is not there; dlq serve makes it, or name another one "
             "with --store"
+        )
+    if isinstance(address, SqliteAddress) and is_foreign(address):
+        raise StoreUnreachable(
+            f"{address} is a database, but none of ours, and nothing was written into it; name a store with "
+            "--store"
         )
     from deadletter.operations.records.store_records import opened_records  # slow to load
 
