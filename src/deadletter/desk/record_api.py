@@ -167,7 +167,7 @@ class LettersWish(_Change):
     why: str = Field(default="", max_length=WHY_CHARS)
 
 
-class DiscardWish(LettersWish):
+class ThrownWish(LettersWish):
     run: str = Field(
         default="", max_length=RUN_CHARS, description="Several requests with the same one are one discard."
     )
@@ -224,7 +224,7 @@ def record_routes(records: RecordsSource) -> APIRouter:
         return await (await records()).facets(asked.query())
 
     @api.post("/letters/discard")
-    async def discard(wish: DiscardWish) -> LettersChanged:
+    async def discard(wish: ThrownWish) -> LettersChanged:
         """Throw letters away; they can be taken back until their time is over."""
         return await (await records()).discard(wish.ids, who=wish.who, why=wish.why, run=wish.run)
 
