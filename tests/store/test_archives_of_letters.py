@@ -1,6 +1,6 @@
 """Letters of a store into an archive and into a store again: nothing changes, and nothing is there twice.
 
-About `operations.archiving.from_store`, `operations.archiving.into_store`, `cli.archives.store_at_hand`,
+About `operations.archiving.from_store`, `operations.archiving.into_store`,
 `store.letters.letter_store`, `store.letters.searching`.
 """
 
@@ -62,7 +62,7 @@ def rows(url: str) -> list[Any]:
     async def work() -> list[Any]:
         async with open_letters(url) as store:
             page = await store.find(LetterQuery(state=None, order=LetterOrder.OLDEST, limit=1000))
-            whole = await store.whole([row.id for row in page.letters])
+            whole = await store.whole([row.id for row in page.letters], most_bytes=2**30)
             return [
                 (row.letter_id, row.queue, row.origin, row.cause, row.died_ms, row.message_id, row.copies,
                  whole[row.id][0].message, whole[row.id][0].came_by, whole[row.id][1].same,
@@ -95,6 +95,11 @@ def test_a_selection_alone(ground: Ground, tmp_path: Path) -> None:
     lines = dlq("export", "--store", ground.url, "--error", "boom", "--limit", "4").splitlines()
     assert [json.loads(one)["properties"]["message_id"] for one in lines] == ["m0", "m1", "m2", "m3"]
     assert dlq("export", "--store", ground.url, "--origin", "nobody") == ""
+    lines = dlq(
+        "export", "--store", ground.url, "--where", '.properties.message_id == "m7"', "--id", "8", "--id", "9"
+    ).splitlines()
+    assert [json.loads(one)["properties"]["message_id"] for one in lines] == ["m7"]
+    dlq("export", "--store", ground.url, "--where", "][", code=2)
     dlq("export", "--store", ground.url, "--state", "odd", code=2)
     dlq("export", "--store", ground.url, "--take", code=2)
 

@@ -1,6 +1,7 @@
 """Letters are thrown away, taken back and forgotten, and what is counted always equals a recount.
 
-About `store.letters.letter_changes`, `store.letters.letter_store`, `store.letters.letter_tables`.
+About `store.letters.letter_changes`, `store.letters.discards`, `store.letters.one_letter`,
+`store.letters.letter_store`, `store.letters.letter_tables`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,44 @@ def _counts_hold(ground: Ground) -> None:
 
 async def _ids(store: LetterStore, state: LetterState | None = None) -> list[int]:
     return [row.id for row in (await store.find(LetterQuery(state=state, limit=1_000))).letters]
+
+
+async def test_the_last_discard_of_a_person(ground: Ground) -> None:
+    clock = Clock()
+    async with letters_at(ground, clock) as store:
+        await store.ingest(stored(*(parked(n) for n in range(12))))
+        ids = sorted(await _ids(store))
+
+        async def found(who: str) -> list[int]:
+            last = await store.last_discard(who)
+            assert last is not None
+            page = await store.find(LetterQuery(state=LetterState.DISCARDED, discard=last.discard))
+            return sorted(row.id for row in page.letters)
+
+        assert await store.last_discard("ann") is None
+        await store.discard(ids[:1], who="ann", why="before", run="a")
+        await store.discard(ids[1:3], who="bob", why="in the same millisecond", run="b")
+        assert await found("ann") == ids[:1]
+        clock.now_ms += 1
+        first = clock.now_ms
+        await store.discard(ids[3:5], who="ann", why="call \0 them", run="c")
+        await store.discard(ids[5:6], who="bob", why="", run="b")
+        clock.now_ms += 1
+        await store.discard(ids[6:8], who="ann", why="call \0 them", run="c")
+        last = await store.last_discard("ann")
+        assert last is not None
+        assert (last.letters, last.at_ms, last.who) == (4, first, "ann")
+        assert await found("ann") == [*ids[3:5], *ids[6:8]]
+        assert await found("bob") == [*ids[1:3], *ids[5:6]]
+        clock.now_ms += 1
+        await store.take_back(ids[3:4], who="carl", why="")
+        await store.discard(ids[3:4], who="ann", why="")  # by a program that names no run
+        assert await found("ann") == ids[3:4]
+        await store.take_back(ids[3:4], who="ann", why="")
+        assert await found("ann") == []
+        page = await store.find(LetterQuery(state=None, discard=10**9))
+        assert page.letters == ()
+        assert (await store.facets(LetterQuery(state=None, discard=1))).total == 1
 
 
 async def test_discard_and_take_back(ground: Ground) -> None:

@@ -35,6 +35,48 @@ async def _numbers(store: LetterStore, **query: object) -> list[int]:
         asked = LetterQuery(**{**query, "after": page.more})  # type: ignore[arg-type]
 
 
+ERRORS = (
+    "connection timed out",
+    "timeout",
+    "the ledger did not answer",
+    "TIMING",
+    "no",
+    "ledgers are out",
+    "x y",
+)
+
+
+@pytest.mark.parametrize("order", list(LetterOrder))
+@pytest.mark.parametrize(("portion", "asked", "window"), [(500, 20, 20_000), (3, 20, 20_000), (3, 0, 5)])
+async def test_a_part_of_a_word_in_the_error(
+    ground: Ground,
+    monkeypatch: pytest.MonkeyPatch,
+    order: LetterOrder,
+    portion: int,
+    asked: int,
+    window: int,
+) -> None:
+    """However little is asked for at once, each that says it is found, once and in order."""
+    monkeypatch.setattr(searching, "_PORTION", portion)
+    monkeypatch.setattr(searching, "_GROUPS_ASKED", asked)
+    monkeypatch.setattr(searching, "_WINDOW", window)
+    async with letters_at(ground) as store:
+        await store.ingest(stored(*(parked(n, error=ERRORS[n % 7]) for n in range(70))))
+        for text in ("tim", "IMEO", "time", "ledger", "dger did no", "out", "t", "errorx", "rror: no", "x y"):
+            expected = [n for n in range(70) if text.lower() in f"timeouterror: {ERRORS[n % 7]}".lower()]
+            found: list[int] = []
+            after: int | None = None
+            while True:
+                page = await store.find(LetterQuery(error=text, order=order, limit=4, after=after))
+                found += [int(row.letter_id, 16) for row in page.letters]
+                if (after := page.more) is None:
+                    break
+            assert found == sorted(expected, reverse=order is LetterOrder.NEWEST), text
+            assert (await store.facets(LetterQuery(error=text))).total == len(expected)
+        both = await store.find(LetterQuery(error="imeo", text="letter 8", cause="retries-exhausted"))
+        assert [int(row.letter_id, 16) for row in both.letters] == [8]
+
+
 async def test_by_each_field(ground: Ground) -> None:
     async with letters_at(ground) as store:
         await store.ingest(stored(*BULK))
@@ -230,7 +272,20 @@ async def test_facets_are_exact_where_they_are_kept_and_say_so_where_not(
         many = await store.facets(LetterQuery(cause="c1"))
         assert (many.total, many.exact) == (20, False)
         by_text = await store.facets(LetterQuery(text="letter 7"))
-        assert (by_text.total, by_text.exact) == (1, False)
+        assert (by_text.total, by_text.exact, by_text.looked_at >= 1) == (1, True, True)
+        by_text = await store.facets(LetterQuery(text="letter"))
+        assert (by_text.total, by_text.exact) == (20, False), "the newest"
+        by_header = await store.facets(LetterQuery(headers=(("deadletter-cause", "c1"),), origin="o1"))
+        assert (by_header.total, by_header.exact) == (10, True)
+
+        async def where(some: Sequence[Letter]) -> list[bool]:
+            return [one.body.endswith(b"7") for one in some]
+
+        asked = await store.facets(LetterQuery(where="program"), where=where)
+        assert (asked.total, asked.exact, asked.looked_at) == (6, True, 60)
+        monkeypatch.setattr(facets, "FACETS_S", 0.0)
+        asked = await store.facets(LetterQuery(where="program"), where=where)
+        assert (asked.exact, asked.looked_at) == (False, 7), "no longer than it may take"
         assert (await store.facets(LetterQuery(cause="none"))).total == 0
 
 

@@ -2,7 +2,8 @@
 
 About `desk.record_api`, `desk.access`, `desk.problems`, `operations.records.service_records`,
 `operations.records.store_records`, `operations.records.where_programs`, `operations.records.records`,
-`operations.service_address`, `core.grouping.group_query`.
+`operations.records.exact_letters`, `operations.service_address`, `core.grouping.group_query`,
+`core.letter.archive_parser`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests import amqp_oracle as oracle
+from tests.amqp_strategies import TABLES
 from tests.letters import letter
 from tests.recorded import HOSTILE, make
 from tests.web.conftest import Desk, Opened
@@ -27,11 +30,14 @@ from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
+from deadletter.core.letter.archive_format import ArchiveHead, ArchivePacker, StoreKeys
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
 from deadletter.desk.record_api import GroupParams, LetterParams
 from deadletter.errors import DeadletterError, NotStored, StoreError, Unreachable, UsageError
+from deadletter.operations.records import exact_letters, store_records
+from deadletter.operations.records.exact_letters import packed
 from deadletter.operations.records.records import CHANGED_AT_ONCE, GroupChange, Records, json_of
 from deadletter.operations.records.service_records import (
     ServiceRecords,
@@ -94,8 +100,7 @@ async def test_both_ways_give_the_same(both: Both) -> None:
         there, here = await both.over_http.letters(query), await both.direct.letters(query)
         assert there == here, query
         assert json_of(there) == json_of(here)
-        if not query.looks_inside:
-            assert await both.over_http.facets(query) == await both.direct.facets(query)
+        assert await both.over_http.facets(query) == await both.direct.facets(query)
     for asked in (
         GroupQuery(),
         GroupQuery(states=(), order=GroupOrder.LETTERS, limit=2),
@@ -200,12 +205,138 @@ async def test_a_program_that_runs_for_ever_finds_nothing_and_is_counted(both: B
     assert page.unanswered > 0
 
 
+# -- exact letters ---------------------------------------------------------------------------------------
+async def test_letters_are_exact_either_way(both: Both) -> None:
+    here = await both.direct.exact([7, 1, 99, 3])
+    assert list(here) == [7, 1, 3]
+    assert here[7][0].body == b"\x00\x01\xff\xfe binary"
+    assert same(await both.over_http.exact([7, 1, 99, 3])) == same(here)
+    assert await both.over_http.exact([99]) == {}
+
+
+async def test_a_portion_ends_where_it_is_full(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_records, "PORTION_BYTES", 60)
+    assert list(await both.over_http.exact([1, 2, 3])) == [1], "one, however large"
+    assert list(await both.over_http.exact([99, 2, 3])) == [2]
+
+
+def same(found: dict[int, tuple[Letter, StoreKeys]]) -> list[object]:
+    return [
+        (number, letter.source, letter.message, letter.came_by, keys)
+        for number, (letter, keys) in found.items()
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(TABLES.map(oracle.table_bytes), st.binary(max_size=200), st.binary(max_size=50)),
+        min_size=1,
+        max_size=5,
+        unique=True,
+    )
+)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_goes_in_over_http_comes_out_again_byte_for_byte(
+    tmp_path_factory: pytest.TempPathFactory, opened: Opened, some: list[tuple[bytes, bytes, bytes]]
+) -> None:
+    letters = [
+        Letter(
+            source="deadletter.parked",
+            message=RawMessage(oracle.properties(headers=headers, delivery_mode=2), body),
+            came_by=ExchangeKey(b"shop", key),
+            redelivered=False,
+        )
+        for headers, body, key in some
+    ]
+    known = [
+        StoreKeys(
+            letter_id=f"{number:032x}", same=b"s%15d" % number, message=b"m%15d" % number, died_ms=1,
+            stored_ms=2, vhost="shop",
+        )
+        for number in range(len(letters))
+    ]  # fmt: skip
+
+    async def main() -> None:
+        late = LateRecords(f"sqlite:///{tmp_path_factory.mktemp('exact') / 'letters.db'}")
+        try:
+            async with opened(records=late) as desk, service_records(desk.url, None) as records:
+                given_ = list(zip(letters, known, strict=True))
+                done = await records.put(given_, who="anna", source="a.dlq")
+                assert (done.new, done.copies, done.again) == (len(letters), 0, 0)
+                done = await records.put(given_, who="anna", source="a.dlq")
+                assert (done.new, done.copies, done.again) == (0, 0, len(letters))
+                found = await records.exact(range(1, len(letters) + 1))
+                assert [one.message for one, _ in found.values()] == [one.message for one in letters]
+                assert [one.came_by for one, _ in found.values()] == [one.came_by for one in letters]
+                assert [keys.letter_id for _, keys in found.values()] == [keys.letter_id for keys in known]
+                assert {keys.vhost for _, keys in found.values()} == {"shop"}
+        finally:
+            await late.close()
+
+    asyncio.run(main())
+
+
+async def test_what_is_no_whole_archive_changes_nothing(both: Both) -> None:
+    ((one, keys),) = (await both.direct.exact([1])).values()
+    whole = packed([(one, keys)])
+    packer = ArchivePacker(ArchiveHead(id=bytes(16), made_ms=0, source="", taken=False, writer=""))
+    unknown = packer.begin()
+    packer.add(one)
+    unknown += packer.end()
+    for body in (whole[:-1], whole[:-90] + b"\0" * 90, b"", b"{}", unknown):
+        answer = await put(both, body)
+        assert answer.status_code == 422, body
+        assert "whole archive" in problem_of(answer)
+    assert (await put(both, whole)).json() == {"new": 0, "copies": 0, "again": 1}
+
+
+async def test_few_bytes_that_would_be_very_many_are_refused(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact_letters, "MAX_BYTES", 100_000)
+    (one,) = (await both.direct.exact([1])).values()
+    bomb = Letter(
+        source="q",
+        message=RawMessage(one[0].message.properties, bytes(60_000)),
+        came_by=one[0].came_by,
+        redelivered=False,
+    )
+    assert (await put(both, packed([(bomb, one[1])]))).status_code == 200
+    bodies = packed([(bomb, one[1]), (bomb, one[1])])
+    assert len(bodies) < 5_000
+    assert (await put(both, bodies)).status_code == 422
+
+
+async def put(both: Both, body: bytes, **headers: str) -> httpx.Response:
+    said = {"content-type": exact_letters.MEDIA_TYPE, **headers}
+    return await both.desk.client.post("/api/v1/archive", content=body, headers=said)
+
+
+async def test_an_archive_is_taken_only_as_one(both: Both) -> None:
+    whole = packed((await both.direct.exact([1])).values())
+    assert (await put(both, whole, **{"content-type": "application/json"})).status_code == 415
+    assert (await put(both, whole, **{"content-type": "text/plain"})).status_code == 415
+    assert (await put(both, whole, **{"sec-fetch-site": "cross-site"})).status_code == 403
+    assert (await put(both, bytes(70_000))).status_code == 422, "that much is read"
+    answer = await both.desk.client.post("/api/v1/letters/discard", json={"ids": list(range(30_000))})
+    assert answer.status_code == 413, "and of JSON no more than before"
+
+
 # -- who may ---------------------------------------------------------------------------------------------
 async def test_letters_are_for_whoever_has_the_token(opened: Opened, tmp_path: Path) -> None:
     late = LateRecords(await make(tmp_path / "letters.db", int(time.time() * 1000)))
     try:
         async with opened(token="s3cret", records=late) as desk:
-            for path in ("store", "groups", "groups/1", "letters", "letters/1", "letters/1/body", "facets"):
+            for path in (
+                "store",
+                "groups",
+                "groups/1",
+                "letters",
+                "letters/1",
+                "letters/1/body",
+                "facets",
+                "archive?id=1",
+            ):
                 answer = await desk.client.get(f"/api/v1/{path}")
                 assert answer.status_code == 401, path
                 assert "DLQ_API_TOKEN" in problem_of(answer)

@@ -2,7 +2,9 @@
 
 About `cli.letters.groups_command`, `cli.letters.letters_command`, `cli.letters.show_command`,
 `cli.letters.discard_command`, `cli.letters.group_options`, `cli.letters.letter_options`,
-`cli.letters.record_options`, `cli.letters.completing`, `operations.records.at_hand`.
+`cli.letters.record_options`, `cli.letters.completing`, `cli.terminal.option_sets`,
+`store.letters.quick_look`, `store.letters.letter_ids`,
+`operations.records.at_hand`.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,14 +24,17 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import typer
 from tests.commanding import command
 from tests.recorded import make
 from tests.web.conftest import Office
 
-from deadletter.cli.letters import completing
+from deadletter.cli.letters import completing, discard_command
+from deadletter.cli.main import app
 from deadletter.desk.access import Access
 from deadletter.desk.http_app import create_app
 from deadletter.desk.server import serve
+from deadletter.operations.archiving.archive_reading import ArchiveReader
 from deadletter.operations.records import at_hand
 from deadletter.operations.records.store_records import LateRecords, StoreRecords
 from deadletter.service.telling.service_health import ServiceHealth
@@ -54,13 +61,13 @@ def answering(url: str, token: str | None = None) -> Iterator[str]:
     async def main() -> None:
         late = Counted(url)
         access = Access(host="127.0.0.1", token=token)
-        app = create_app(Office(), Metrics(), ServiceHealth(lambda: 0.0), access, late)
+        desk = create_app(Office(), Metrics(), ServiceHealth(lambda: 0.0), access, late)
 
         def on_ready(where: str) -> None:
             told.append(where)
             ready.set()
 
-        serving = asyncio.create_task(serve(app, "127.0.0.1:0", on_ready=on_ready))
+        serving = asyncio.create_task(serve(desk, "127.0.0.1:0", on_ready=on_ready))
         end.append((asyncio.get_running_loop(), serving))
         await asyncio.wait({serving})
         await late.close()
@@ -170,6 +177,12 @@ def test_letters(dlq: Terminal) -> None:
     facets = dlq.data("letters", "--facets", "--origin", "orders")
     assert (facets["total"], facets["exact"]) == (5, True)
     assert "5  orders" in dlq("letters", "--facets").stdout
+    told = dlq(
+        "letters", "--facets", "--where", ".body.order? > 3", "--header", "tenant=*", "--text", "order"
+    )
+    assert told.stdout.startswith("2 letters, by\nqueue\n   2  deadletter.parked\n")
+    assert "2  1  PaymentTimeout: no answer from" in told.stdout, "a group by its number and its title"
+    assert [one["id"] for one in dlq.data("letters", "--error", "aymentTimeo")["letters"]] == [5, 4, 3, 2, 1]
 
 
 def test_show(dlq: Terminal) -> None:
@@ -241,6 +254,65 @@ def test_discard_says_first_and_can_be_undone(dlq: Terminal) -> None:
     assert (where["changed"], where["groups"]) == (2, [1])
 
 
+def test_the_last_discard_is_taken_back_without_saying_which(
+    dlq: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discard_command, "CHANGED_AT_ONCE", 2)
+    told = dlq("discard", "--undo", "--as", "anna")
+    assert (told.returncode, told.stderr) == (2, "dlq: anna has discarded nothing here\n")
+    dlq("discard", "8", "--yes", "--as", "anna")
+    dlq("discard", "--group", "1", "--yes", "--as", "anna", "--why", "called \x1b[2J them")
+    dlq("discard", "6", "7", "--yes", "--as", "ben")
+    assert [action for _, action in audit(dlq)] == ["discarded"] * 5, "three of them one discard"
+    told = dlq("discard", "--undo", "--as", "anna")
+    first, second, *_ = told.stdout.split("\n")
+    assert first.startswith("the last discard of anna, 20")
+    assert first.endswith(" UTC, of 5 letters: called \\x1b[2J them")
+    assert second.startswith("would take back 5 letters of 1 group")
+    assert dlq("discard", "--undo", "3", "--yes", "--as", "carl").returncode == 0
+    told = dlq.data("discard", "--undo", "--as", "anna", "--yes", "--why", "sorry")
+    assert (told["discard"]["letters"], told["selected"], told["changed"]) == (5, 4, 4)
+    assert audit(dlq)[5:] == [("carl", "taken back"), ("anna", "taken back"), ("anna", "taken back")]
+    assert [one["id"] for one in dlq.data("letters", "--state", "discarded")["letters"]] == [8, 7, 6]
+    told = dlq("discard", "--undo", "--as", "anna", "--yes")
+    assert "none of them is left to take back" in told.stdout, "not the one before it, which nobody named"
+    assert told.returncode == 0
+    assert dlq("discard", "--undo", "--yes", "--as", "ben").stdout.endswith("took back 2 letters\n")
+
+
+def test_out_into_a_file_and_in_again(dlq: Terminal, request: pytest.FixtureRequest) -> None:
+    before = Counted.asked
+    assert dlq("export", "a.dlq", "--state", "any").stdout == "9 letters in a.dlq (an archive)\n"
+    assert (Counted.asked > before) == ("service" in request.node.name), "one owner of the file"
+    reader = ArchiveReader(dlq.directory / "a.dlq")
+    assert [one.message.body for one in reader.letters()][6] == b"\x00\x01\xff\xfe binary"
+    told = dlq.data("import", "a.dlq", "--to-store", "--as", "anna")
+    assert (told["new"], told["copies"], told["again"]) == (0, 0, 9)
+    assert audit(dlq) == [("anna", "imported")]
+    lines = dlq("export", "--where", ".body.order? > 3", "--group", "1").stdout.splitlines()
+    assert [json.loads(one)["body"]["order"] for one in lines] == [4, 5]
+    lines = dlq("export", "--older-than", "2d", "--limit", "2").stdout.splitlines()
+    assert len(lines) == 2
+    told = dlq.data("import", "a.dlq", "--to-store", "--store", "sqlite:///new.db", "--letters", "3,7-")
+    assert (told["new"], told["again"]) == (4, 0)
+    assert dlq.data("letters", "--store", "sqlite:///new.db", "--facets")["total"] == 4
+
+
+def test_every_command_that_selects_letters_takes_the_same_options() -> None:
+    found: Any = typer.main.get_command(app)
+
+    def options(name: str) -> dict[str, str]:
+        return {one.opts[0]: getattr(one, "help", "") for one in found.commands[name].params}
+
+    letters, discard, export = map(options, ("letters", "discard", "export"))
+    filters = {
+        "--queue", "--origin", "--group", "--error", "--cause", "--since", "--until", "--older-than",
+        "--header", "--message-id", "--id", "--text", "--where",
+    }  # fmt: skip
+    for one in filters:
+        assert letters[one] == discard[one] == export[one], one
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -258,8 +330,7 @@ def test_discard_says_first_and_can_be_undone(dlq: Terminal) -> None:
         (["letters", "--where", "]["], 2, "jq program"),
         (["letters", "--since", "monday"], 2, "--since: expected a span"),
         (["letters", "--until", "1h", "--older-than", "1h"], 2, "got both"),
-        (["letters", "--facets", "--where", "true"], 2, "look inside"),
-        (["letters", "--facets", "--text", "x"], 2, "look inside"),
+        (["letters", "--facets", "--where", "]["], 2, "jq program"),
         (["note", "1", " "], 2, "empty"),
         (["category", "1", "silly"], 2, "expected one of transient"),
         (["groups", "--at", "http://127.0.0.1:1"], 3, "nobody answers at"),
@@ -277,6 +348,24 @@ def test_what_cannot_be_is_one_line_and_a_code(
     assert told.stderr.startswith("dlq: ")
     assert told.stderr.count("\n") == 1
     assert audit(dlq) == [], "a typo in one name changes none"
+
+
+def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "theirs.db") as connection:
+        connection.execute("CREATE TABLE customers (name)")
+    before = (tmp_path / "theirs.db").read_bytes()
+    dlq = Terminal(tmp_path, {"DLQ_STORE": "sqlite:///theirs.db", "HOME": str(tmp_path)}, tmp_path / "x")
+    asyncio.run(make(tmp_path / "ours.db", int(time.time() * 1000)))
+    assert dlq("export", "a.dlq", "--store", "sqlite:///ours.db").returncode == 0
+    for arguments in (
+        ["groups"], ["letters"], ["show", "1"], ["discard", "1", "--yes"], ["export"], ["note", "1", "x"],
+        ["import", "a.dlq", "--to-store"],
+    ):  # fmt: skip
+        told = dlq(*arguments)
+        assert (told.returncode, told.stdout) == (3, ""), arguments
+        assert "theirs.db is a database, but none of ours" in told.stderr
+    assert (tmp_path / "theirs.db").read_bytes() == before
+    assert not (tmp_path / "theirs.db-wal").exists()
 
 
 def test_a_service_with_another_store_is_not_asked(tmp_path: Path) -> None:
@@ -327,6 +416,91 @@ def test_a_shell_is_offered_what_is_there(dlq: Terminal) -> None:
         "what acts on a terminal is not"
     )
     assert offered("dlq letters --cause retries-e") == ["retries-exhausted"]
+
+
+EVIL = """\\"; touch owned; ws=(\\"$(touch owned)`touch owned`' ; touch owned ; '"""
+
+
+def test_nothing_that_a_shell_would_act_on_is_offered(dlq: Terminal) -> None:
+    with sqlite3.connect(dlq.file) as connection:
+        connection.execute("UPDATE deadletter_groups SET title = ?", (EVIL,))
+        for number, name in enumerate(("x;touch owned", "*", "$(touch owned)", "-rf", "a b", "~")):
+            connection.execute("UPDATE deadletter_names SET name = ? WHERE id = ?", (name, number + 1))
+    for shell in ("bash", "zsh", "fish"):
+        for words in ("dlq resolve ", "dlq letters --queue ", "dlq letters --origin "):
+            environment = {
+                **dlq.environment, "_DLQ_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": words,
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args", "COMP_WORDS": words,
+                "COMP_CWORD": str(len(words.split(" ")) - 1),
+            }  # fmt: skip
+            told = command(environment=environment, directory=dlq.directory).stdout
+            said = told.removeprefix("_arguments '*: :((").removesuffix("))'\n")
+            assert not set(said) & set(";$`\\'()*~<>&|"), (shell, words, said)
+
+
+def test_in_a_real_bash(dlq: Terminal) -> None:
+    """As `dlq --install-completion` sets it up; whatever is at hand answers."""
+
+    def offered(*words: str) -> list[str]:
+        quoted = " ".join(f"'{word}'" for word in words)
+        script = (
+            'eval "$(dlq --show-completion bash)"\n'
+            f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}\n"
+            '_dlq_completion dlq; printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        environment = {
+            **dlq.environment,
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "SHELL": "/bin/bash",
+            "DLQ_URL": "amqp://127.0.0.1:1",
+            "DLQ_API": "http://127.0.0.1:1",
+        }
+        done = subprocess.run(
+            ["/bin/bash", "-c", script], env=environment, cwd=dlq.directory, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout.split()
+
+    assert "9" in offered("dlq", "show", "")
+    assert set(offered("dlq", "resolve", "")) == {"1", "2", "3", "4"}
+    assert offered("dlq", "export", "--queue", "st") == ["stock.dlq"]
+    assert offered("dlq", "peek", "") == [], "no broker is there, and nobody hears of it"
+
+
+def test_other_shells_hear_the_same(dlq: Terminal) -> None:
+    for shell, arguments in (("zsh", "dlq resolve "), ("fish", "dlq resolve ")):
+        environment = {
+            **dlq.environment,
+            "_DLQ_COMPLETE": f"complete_{shell}",
+            "_TYPER_COMPLETE_ARGS": arguments,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        }
+        told = command(environment=environment, directory=dlq.directory)
+        assert told.stderr == ""
+        assert "PaymentTimeout  no answer from  host " in told.stdout, "with what they are"
+
+
+def test_a_store_that_is_a_file_is_looked_at_without_what_takes_long_to_load(dlq: Terminal) -> None:
+    code = (
+        "import sys; sys.argv = ['dlq']\n"
+        "from deadletter.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules)"
+    )
+    for words, found in (("dlq show ", "9"), ("dlq letters --origin ", "orders")):
+        environment = {
+            **dlq.environment, "_DLQ_COMPLETE": "complete_bash", "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, cwd=dlq.directory, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        *offered, modules = done.stdout.splitlines()
+        assert found in offered
+        assert not {"sqlalchemy", "httpx", "fastapi", "alembic", "rich"} & set(modules.split())
 
 
 def test_a_shell_hears_nothing_of_an_error(tmp_path: Path) -> None:

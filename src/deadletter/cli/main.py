@@ -16,6 +16,7 @@ from deadletter import __version__
 from deadletter.cli import config_options, queues_options, waiting_options
 from deadletter.cli.archives import archive_options
 from deadletter.cli.letters import group_options, letter_options
+from deadletter.cli.letters.completing import broker_queues
 from deadletter.cli.policies import policy_options
 from deadletter.cli.terminal.options import (
     ApiOption,
@@ -60,9 +61,12 @@ def root(
 
 @app.command(short_help="Move letters from one queue to another, safely.")
 def move(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The queue to take letters from.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="Where to take letters from.", autocompletion=broker_queues),
+    ],
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="The queue to put them into; it must exist.")
+        str, typer.Argument(metavar="TARGET", help="A queue that exists.", autocompletion=broker_queues)
     ],
     config: ConfigFile = None,
     url: UrlOption = None,
@@ -194,7 +198,9 @@ def check(
 
 @app.command(short_help="Look at letters without keeping one.")
 def peek(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue to look into.")],
+    queue: Annotated[
+        str, typer.Argument(metavar="QUEUE", help="The queue to look into.", autocompletion=broker_queues)
+    ],
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many letters to show.")] = 5,
     body_bytes: Annotated[
         int, typer.Option(min=0, max=16_000_000, metavar="N", help="How much of each body to show.")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx
 
 from deadletter import config
+from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.units import count, parse_span
 from deadletter.config.settings import Settings
-from deadletter.config.urls import is_loopback
+from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter import names as our_names
 from deadletter.core.text.durations import rough_duration_text
 from deadletter.core.text.safe_text import line
-from deadletter.errors import UsageError
+from deadletter.errors import DeadletterError, UsageError
 from deadletter.operations.queue_list import QueueLine, QueueList, list_queues
+from deadletter.operations.records.at_hand import records_at_hand
+from deadletter.operations.service_address import home, service_url, token_headers, trusts_environment
 
 _LOOK_S: Final = 2.0
 _SOURCES: Final = 2
@@ -45,32 +47,35 @@ class QueuesWish:
     dead: bool
     sort: str
     watch: str | None
-    at: str | None
-    token: str | None
-    file: Path | None
     url: str | None
     api: str | None
-    as_json: bool
+    records: RecordsWish
 
 
 def run(wish: QueuesWish) -> Exit:
     if wish.sort not in _BY:
         raise UsageError(f"--sort: expected one of {', '.join(_BY)}, got {wish.sort!r}")
+    if wish.records.at is not None and wish.records.store is not None:
+        raise UsageError("expected --at or --store, got both: the service has a store of its own")
     options = {"broker.url": wish.url, "broker.api": wish.api}
-    settings = config.load(config=wish.file, options=options)
+    settings = config.load(config=wish.records.config, options=options)
     growing = _growing(wish, settings)
+    stored, notes = _stored(wish, settings, settings.broker.addresses[0].vhost)
     found = event_loop.run(
         list_queues(
             settings.broker.addresses,
             settings.broker.api,
             watches=settings.watches,
+            desk=settings.desk,
+            stored=stored,
             names=wish.names,
             again_s=None if wish.watch is None else parse_span(wish.watch),
             growing=growing,
         )
     )
+    found = replace(found, notes=(*found.notes, *notes))
     shown = sorted((one for one in found.lines if one.dead or not wish.dead), key=_BY[wish.sort])
-    if wish.as_json:
+    if wish.records.as_json:
         data(_as_json(found, shown), default=_plain)
     else:
         result(_as_text(found, shown, wish))
@@ -80,16 +85,18 @@ def run(wish: QueuesWish) -> Exit:
 # -- what the running service saw ------------------------------------------------------------------------
 def _growing(wish: QueuesWish, settings: Settings) -> Mapping[str, datetime] | None:
     """Since when queues grow; None where no service of this broker answers."""
-    base = wish.at or (settings.serve.listen and f"http://{_home(settings.serve.listen)}")
-    if not base:
+    at = wish.records.at or (settings.serve.listen and home(settings.serve.listen))
+    if not at:
         return None
-    base = base if "://" in base else f"http://{base}"
-    headers = {"authorization": f"Bearer {wish.token}"} if wish.token else {}
+    base = service_url(at)
     try:
         with httpx.Client(
-            timeout=_LOOK_S, trust_env=not is_loopback(urlsplit(base).hostname or ""), follow_redirects=False
+            headers=token_headers(os.environ.get("DLQ_API_TOKEN")),
+            timeout=_LOOK_S,
+            trust_env=trusts_environment(base),
+            follow_redirects=False,
         ) as client:
-            told = client.get(f"{base.rstrip('/')}/api/status", headers=headers).raise_for_status().json()
+            told = client.get(f"{base}/api/status").raise_for_status().json()
         if told["broker"] != settings.broker.name:
             return None  # another broker's queues may have the same names
         return {
@@ -98,27 +105,37 @@ def _growing(wish: QueuesWish, settings: Settings) -> Mapping[str, datetime] | N
             if one.get("growing_since")
         }
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError):
-        if wish.at is not None:
+        if wish.records.at is not None:
             raise UsageError(
                 f"--at: expected a running dlq serve at {base}, got no status from there"
             ) from None
         return None  # nobody has to run it
 
 
-def _home(listen: str) -> str:
-    """Where a command on this machine finds a service that listens so."""
-    host, _, port = listen.rpartition(":")
-    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]', '': '127.0.0.1'}.get(host, host) }:{port}"  # noqa: S104
+def _stored(wish: QueuesWish, settings: Settings, vhost: str) -> tuple[dict[str, int] | None, list[str]]:
+    """Letters in the store by their queue, and what is to be said of it."""
+    taken = settings.desk.in_vhost(vhost)
+
+    async def main() -> dict[str, int]:
+        async with records_at_hand(wish.records.whereabouts(prepare=False)) as records:
+            facets = await records.facets(LetterQuery())  # the largest ones; those that are taken by name
+            found = {one.value: one.letters for one in facets.by.get("queue", ())}
+            return found | {name: (await records.facets(LetterQuery(queue=name))).total for name in taken}
+
+    try:
+        return event_loop.run(main()), []
+    except DeadletterError as error:
+        return None, [f"how many letters are in the store is not known: {error}"] if taken else []
 
 
 # -- telling ---------------------------------------------------------------------------------------------
 def _as_text(found: QueueList, shown: Sequence[QueueLine], wish: QueuesWish) -> str:
     said: list[str] = []
     if shown:
-        rows = [
-            ["queue", "type", "ready", "unacked", "age", "in/s", "out/s", "consumers", "grows", "what it is"]
-        ]
-        said.append(columns(rows + [_row(one) for one in shown]))
+        stored = any(one.stored or one.taken for one in shown)
+        heads = ["queue", "type", "ready", "unacked", "age", "in/s", "out/s", "consumers", "grows"]
+        rows = [heads + ["in the store"] * stored + ["what it is"]]
+        said.append(columns(rows + [_row(one, stored=stored) for one in shown]))
     else:
         said.append(f"no {'dead-letter ' if wish.dead else ''}queue to list in vhost {found.vhost}")
     if any(one.oldest_s is not None for one in shown):
@@ -131,7 +148,7 @@ def _as_text(found: QueueList, shown: Sequence[QueueLine], wish: QueuesWish) -> 
     return "\n".join([said[0], *map(line, [*said[1:], *found.notes])])
 
 
-def _row(one: QueueLine) -> list[str]:
+def _row(one: QueueLine, *, stored: bool) -> list[str]:
     return [
         one.name,
         one.type or _UNKNOWN,
@@ -142,6 +159,7 @@ def _row(one: QueueLine) -> list[str]:
         _rate(one.out_per_s),
         f"{one.consumers:,}",
         _grows(one),
+        *([_UNKNOWN if one.stored is None else f"{one.stored:,}" if one.stored else "–"] if stored else []),
         _what(one),
     ]
 
@@ -176,11 +194,13 @@ def _what(one: QueueLine) -> str:
         said.append(f"dead letters of {some}{f' and {more} more' if more > 0 else ''}")
     if one.watch is not None:
         said.append(f"watched by [[watches]] {one.watch} ({one.watch_mode})")
+    if one.taken:
+        said.append("into the store, by [desk]")
     if one.name == our_names.PARKED:
         said.append("letters that wait for a person")
     elif one.ours:
         said.append("of dlq serve")
-    elif one.dead_from and one.watch is None:
+    elif one.dead_from and one.watch is None and not one.taken:
         said.append("nobody watches it")
     return "; ".join(said)
 

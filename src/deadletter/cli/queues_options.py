@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
-from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, UrlOption
+from deadletter.cli.letters import completing
+from deadletter.cli.letters.record_options import RecordsWish
+from deadletter.cli.terminal.option_sets import with_option_sets
+from deadletter.cli.terminal.options import ApiOption, UrlOption
 
 
+@with_option_sets
 def queues(
+    *,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[QUEUE]...", help="These alone; * for any run of characters."),
+        typer.Argument(
+            metavar="[QUEUE]...",
+            help="These alone; * for any run of characters.",
+            autocompletion=completing.broker_queues,
+        ),
     ] = None,
     dead: Annotated[bool, typer.Option("--dead", help="Only those that dead letters come into.")] = False,
     sort: Annotated[
@@ -22,16 +30,12 @@ def queues(
     watch: Annotated[
         str | None, typer.Option(metavar="TIME", help="Look twice, so far apart, and say what changed: 10s.")
     ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="URL", help="Where dlq serve answers (that of the settings)."),
-    ] = None,
-    config: ConfigFile = None,
     url: UrlOption = None,
     api: ApiOption = None,
-    as_json: Json = False,
+    records: RecordsWish,
 ) -> None:
-    """List queues: how full, how old, how busy, whose dead letters, who watches them, since when they grow.
+    """List queues: how full, how old, how busy, whose dead letters, who watches them, since when they grow,
+    which of them [desk] takes into the store and how many letters of them are there.
 
     Reads the management API; without it, queues that are named or configured are asked over AMQP for what
     that tells. What is not known is a question mark. No letter is touched.
@@ -45,12 +49,9 @@ def queues(
                 dead=dead,
                 sort=sort,
                 watch=watch,
-                at=at,
-                token=os.environ.get("DLQ_API_TOKEN"),
-                file=config,
                 url=url,
                 api=api,
-                as_json=as_json,
+                records=records,
             )
         )
     )

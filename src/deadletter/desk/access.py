@@ -4,7 +4,7 @@
   could have its name point here and read all there is (DNS rebinding).
 * **From whom.** What changes something must not come from a page of another site: browsers say where a
   request comes from (`Sec-Fetch-Site`, `Origin`), other programs say nothing. There is no CORS. A body is
-  JSON, which no form can send.
+  JSON, or an archive of letters, which no form can send.
 * **With a token**, where DLQ_API_TOKEN is set, for what changes something and for what shows letters (bodies
   are other people's data); without one, neither can be done from another machine.
 * **How much.** A body is read whole before it is looked at, up to a bound in bytes and in time.
@@ -24,12 +24,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deadletter.config.urls import is_loopback
 from deadletter.desk.problems import problem
+from deadletter.operations.records.exact_letters import MAX_BYTES as ARCHIVE_BYTES
+from deadletter.operations.records.exact_letters import MEDIA_TYPE as ARCHIVE_TYPE
 
 BODY_BYTES: Final = 65_536
 BODY_S: Final = 10.0
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PRIVATE: Final = "/api/v1/"
 """Below this are letters: who may read them is who may change something."""
+_BODIES: Final = {"/api/v1/archive": (ARCHIVE_TYPE, ARCHIVE_BYTES)}
+"""What a path takes, and how much of it, where that is not JSON."""
 _HOME: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _SAFETY: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -75,7 +79,8 @@ class GuardedApp:
         headers = Headers(scope=scope)
         refused = self._refused_host(headers) or self._refused_right(scope["method"], scope["path"], headers)
         if refused is None:
-            body = await _body(headers, receive)
+            _, most = _taken(scope["path"])
+            body = await _body(headers, receive, most)
             if isinstance(body, bytes):
                 await self._app(scope, _again(body, receive), send_safely)
                 return
@@ -96,18 +101,19 @@ class GuardedApp:
 
     def _refused_right(self, method: str, path: str, headers: Headers) -> Response | None:
         if method not in _SAFE:
-            return self._refused_form(headers) or self._refused_token(headers)
+            return self._refused_form(path, headers) or self._refused_token(headers)
         return self._refused_token(headers) if path.startswith(_PRIVATE) else None
 
-    def _refused_form(self, headers: Headers) -> Response | None:
+    def _refused_form(self, path: str, headers: Headers) -> Response | None:
         if _from_another_site(headers):
             return problem(
                 403, "expected a request from this site or from a program, got one from another site's page"
             )
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                return problem(415, f"expected a body of application/json, got {kind[:100] or 'no type'}")
+            expected, _ = _taken(path)
+            if kind != expected:
+                return problem(415, f"expected a body of {expected}, got {kind[:100] or 'no type'}")
         return None
 
     def _refused_token(self, headers: Headers) -> Response | None:
@@ -146,11 +152,15 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0].lower().removesuffix(".")
 
 
-async def _body(headers: Headers, receive: Receive) -> bytes | Response:
+def _taken(path: str) -> tuple[str, int]:
+    return _BODIES.get(path, ("application/json", BODY_BYTES))
+
+
+async def _body(headers: Headers, receive: Receive, most: int) -> bytes | Response:
     """The whole body of a request, or the refusal."""
-    too_large = problem(413, f"expected a body of at most {BODY_BYTES:,} bytes")
+    too_large = problem(413, f"expected a body of at most {most:,} bytes")
     length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > BODY_BYTES:
+    if not length.isdecimal() or int(length) > most:
         return too_large
     if length == "0" and "transfer-encoding" not in headers:
         return b""
@@ -162,7 +172,7 @@ async def _body(headers: Headers, receive: Receive) -> bytes | Response:
                 if message["type"] == "http.disconnect":
                     return problem(400, "the body ended too early")
                 parts += message.get("body", b"")
-                if len(parts) > BODY_BYTES:
+                if len(parts) > most:
                     return too_large
                 if not message.get("more_body", False):
                     return bytes(parts)

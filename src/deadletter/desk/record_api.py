@@ -6,31 +6,36 @@ Names of groups and letters in a path are numbers, or the beginning of a key or 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterOrder, LetterQuery, LetterState
+from deadletter.operations.records.exact_letters import MEDIA_TYPE, NUMBERS, packed, unpacked
 from deadletter.operations.records.letter_told import LetterTold
 from deadletter.operations.records.records import (
     CHANGED_AT_ONCE,
     PROGRAM_CHARS,
+    RUN_CHARS,
+    SOURCE_CHARS,
     WHO_CHARS,
     WHY_CHARS,
     GroupChange,
     GroupPage,
     LettersChanged,
     LettersFound,
+    LettersTaken,
     Records,
     SplitDone,
     StoreTold,
 )
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
 
 PREFIX: Final = "/api/v1"
 _NAME_CHARS: Final = 255
@@ -65,6 +70,9 @@ class LetterParams(_Strict):
     error: str | None = Field(default=None, max_length=_TEXT_CHARS, description="Text in the error.")
     message_id: Name | None = None
     letter_id: Name | None = None
+    discard: Number | None = Field(
+        default=None, description="Thrown away by this discard, and not taken back."
+    )
     died_from_ms: Number | None = None
     died_until_ms: Number | None = None
     header: list[Annotated[str, Field(pattern=r"^[^=]+=", max_length=_TEXT_CHARS)]] = Field(
@@ -92,6 +100,7 @@ class LetterParams(_Strict):
             error=self.error,
             message_id=self.message_id,
             letter_id=self.letter_id,
+            discard=self.discard,
             died_from_ms=self.died_from_ms,
             died_until_ms=self.died_until_ms,
             headers=tuple((name, value) for name, _, value in named),
@@ -158,6 +167,12 @@ class LettersWish(_Change):
     why: str = Field(default="", max_length=WHY_CHARS)
 
 
+class ThrownWish(LettersWish):
+    run: str = Field(
+        default="", max_length=RUN_CHARS, description="Several requests with the same one are one discard."
+    )
+
+
 def record_routes(records: RecordsSource) -> APIRouter:
     """The routes, without the problems every one of them may answer with."""
     api = APIRouter(prefix=PREFIX, tags=["letters"])
@@ -209,14 +224,51 @@ def record_routes(records: RecordsSource) -> APIRouter:
         return await (await records()).facets(asked.query())
 
     @api.post("/letters/discard")
-    async def discard(wish: LettersWish) -> LettersChanged:
+    async def discard(wish: ThrownWish) -> LettersChanged:
         """Throw letters away; they can be taken back until their time is over."""
-        return await (await records()).discard(wish.ids, who=wish.who, why=wish.why)
+        return await (await records()).discard(wish.ids, who=wish.who, why=wish.why, run=wish.run)
+
+    @api.get("/discards/last")
+    async def last_discard(who: Annotated[str, Query(min_length=1, max_length=WHO_CHARS)]) -> DiscardTold:
+        """What this person threw away last; `discard` of a query finds its letters."""
+        return await (await records()).last_discard(who)
 
     @api.post("/letters/take-back")
     async def take_back(wish: LettersWish) -> LettersChanged:
         """Undo a discard."""
         return await (await records()).take_back(wish.ids, who=wish.who, why=wish.why)
+
+    @api.get(
+        "/archive",
+        response_class=Response,
+        responses={200: {"description": "An archive of letters.", "content": {MEDIA_TYPE: {}}}},
+    )
+    async def exact(
+        id_: Annotated[list[Number], Query(alias="id", min_length=1, max_length=_IDS)],
+    ) -> Response:
+        """Letters, exact, as far as they fit into some megabytes; a header says which they are."""
+        found = await (await records()).exact(id_)
+        return Response(
+            await asyncio.to_thread(packed, found.values()),
+            media_type=MEDIA_TYPE,
+            headers={
+                NUMBERS: ",".join(map(str, found)),
+                "content-disposition": 'attachment; filename="letters.dlq"',
+            },
+        )
+
+    @api.post(
+        "/archive",
+        openapi_extra={"requestBody": {"required": True, "content": {MEDIA_TYPE: {}}}},
+    )
+    async def put(
+        request: Request,
+        who: Annotated[str, Query(min_length=1, max_length=WHO_CHARS)] = "api",
+        source: Annotated[str, Query(max_length=SOURCE_CHARS, description="For the audit.")] = "",
+    ) -> LettersTaken:
+        """Put exact letters into the store; what is there already is not put there twice."""
+        letters = await asyncio.to_thread(unpacked, await request.body())
+        return await (await records()).put(letters, who=who, source=source)
 
     @api.get("/letters/{name}")
     async def letter(name: LetterName) -> LetterTold:

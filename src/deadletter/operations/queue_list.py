@@ -17,7 +17,7 @@ from deadletter.amqp.address import Address
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.queue_counts import QueueCounts, counts_of
 from deadletter.broker.session import Link, supervise
-from deadletter.config.settings import Watch
+from deadletter.config.settings import DeskSettings, Watch
 from deadletter.core.letter.names import DUE, PARKED, is_ours
 from deadletter.core.text.glob import glob
 from deadletter.core.topology.descent import Descent
@@ -55,6 +55,10 @@ class QueueLine:
     watch: int | None = None
     """Which of the `[[watches]]` of the configuration looks after it, from 1."""
     watch_mode: str = ""
+    taken: bool = False
+    """Whether `[desk]` of the configuration takes its letters into the store."""
+    stored: int | None = None
+    """Letters of it that are in the store, and not discarded."""
     growing_since: datetime | None = None
     """As the running service saw it."""
     growth: Growth | None = None
@@ -63,7 +67,7 @@ class QueueLine:
     @property
     def dead(self) -> bool:
         """Whether dead letters come here, as far as is known."""
-        return bool(self.dead_from) or self.watch is not None or self.name == PARKED
+        return bool(self.dead_from) or self.watch is not None or self.taken or self.name == PARKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +85,18 @@ async def list_queues(
     api: str | None,
     *,
     watches: Sequence[Watch],
+    desk: DeskSettings,
+    stored: Mapping[str, int] | None = None,
     names: Sequence[str] = (),
     again_s: float | None = None,
     growing: Mapping[str, datetime] | None = None,
 ) -> QueueList:
-    """`again_s`: look a second time after so long. `growing`: since when, as the running service saw it; None
-    where none answers."""
+    """`stored`: letters in the store by their queue; None where nobody knows. `again_s`: look a second time
+    after so long. `growing`: since when, as the running service saw it; None where none answers."""
     address = await supervise(addresses, _address)
     notes: list[str] = []
     missing: tuple[str, ...] = ()
+    taken = desk.in_vhost(address.vhost)
     try:
         shape = await read_topology(address, api)
     except ManagementRefused as error:
@@ -97,7 +104,12 @@ async def list_queues(
             f"the management API does not answer, so only queues that are named are listed, by what AMQP "
             f"tells: {error}"
         )
-        known = [PARKED, DUE, *(w.dlq for w in watches if w.vhost == address.vhost and "*" not in w.dlq)]
+        known = [
+            PARKED,
+            DUE,
+            *taken,
+            *(w.dlq for w in watches if w.vhost == address.vhost and "*" not in w.dlq),
+        ]
         wanted = list(dict.fromkeys([*(n for n in names if "*" not in n), *known]))
         told = await supervise(addresses, lambda link: _counts(link, wanted))
         missing = tuple(name for name in names if "*" not in name and name not in told)
@@ -106,6 +118,15 @@ async def list_queues(
     else:
         lines = [_watched(line, address.vhost, watches) for line in _lines(shape, time.time())]
         missing = tuple(name for name in names if "*" not in name and name not in shape.queues)
+        notes += [
+            f"[desk] takes letters of {name}, which is not there"
+            for name in taken
+            if name != PARKED and name not in shape.queues
+        ]
+    lines = [
+        replace(line, taken=line.name in taken, stored=None if stored is None else stored.get(line.name, 0))
+        for line in lines
+    ]
     if names:
         lines = [line for line in lines if any(glob(name, line.name) for name in names)]
     if again_s is not None:

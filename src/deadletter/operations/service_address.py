@@ -27,6 +27,12 @@ def service_url(at: str) -> str:
     return base.rstrip("/")
 
 
+def home(listen: str) -> str:
+    """Where a command on this machine finds a service that listens so."""
+    host, _, port = listen.rpartition(":")
+    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]', '': '127.0.0.1'}.get(host, host) }:{port}"  # noqa: S104
+
+
 def token_headers(token: str | None) -> dict[str, str]:
     if token and not (token.isascii() and token.isprintable() and token == token.strip()):
         raise UsageError("expected DLQ_API_TOKEN as printable ASCII without spaces around it")

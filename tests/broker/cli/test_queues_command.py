@@ -24,6 +24,7 @@ def queues(vhost: Vhost, folder: Path, *arguments: str, api: str | None = None, 
         "DLQ_URL": vhost.url,
         "DLQ_API": api or vhost.api,
         "DLQ_SERVE_LISTEN": "off",
+        "DLQ_STORE": f"sqlite:///{folder / 'letters.db'}",
     }
     done = command("queues", *arguments, environment=environment, directory=folder)
     assert done.returncode == code, (done.stdout, done.stderr)
@@ -79,6 +80,40 @@ def test_the_age_says_where_it_is_from(shop: Vhost, tmp_path: Path) -> None:
         assert 7100 < one["oldest_s"] < 7800
         assert one["oldest_by"] == "estimated"
         assert "  ~2" in queues(shop, tmp_path, "orders.dlq")
+
+
+def test_what_the_desk_takes_and_what_is_in_the_store(shop: Vhost, tmp_path: Path) -> None:
+    (tmp_path / "deadletter.toml").write_text(
+        '[desk]\ningest = true\n[[desk.queues]]\nname = "orders.dlq"\n[[desk.queues]]\nname = "gone.dlq"\n'
+    )
+    found = told(shop, tmp_path)
+    (line,) = (one for one in found["queues"] if one["name"] == "orders.dlq")
+    assert (line["taken"], line["stored"], line["dead"]) == (True, None, True)
+    assert any("not known: no letters are stored yet" in note for note in found["notes"])
+    assert "[desk] takes letters of gone.dlq, which is not there" in found["notes"]
+    assert not (tmp_path / "letters.db").exists()
+    dlq("export", "a.dlq", "--from-queue", "orders.dlq", vhost=shop, folder=tmp_path)
+    dlq("import", "a.dlq", "--to-store", vhost=shop, folder=tmp_path)
+    lines = {one["name"]: one for one in told(shop, tmp_path)["queues"]}
+    assert lines["orders.dlq"]["stored"] == 1, "seven equal letters: one, and its copies"
+    assert (lines["other"]["taken"], lines["other"]["stored"]) == (False, 0)
+    text = queues(shop, tmp_path, "--dead")
+    assert text.splitlines()[0].split("  ")[-2:] == ["in the store", "what it is"]
+    assert "1             dead letters of orders; into the store, by [desk]" in text
+    assert "nobody watches it" not in text
+    assert (
+        "got both"
+        in command("queues", "--at", "x", "--store", "sqlite:///y", environment={**os.environ}).stderr
+    )
+
+
+def dlq(*arguments: str, vhost: Vhost, folder: Path) -> None:
+    environment = {
+        **os.environ, "DLQ_URL": vhost.url, "DLQ_STORE": f"sqlite:///{folder / 'letters.db'}",
+        "DLQ_SERVE_LISTEN": "off",
+    }  # fmt: skip
+    done = command(*arguments, environment=environment, directory=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def test_two_looks_tell_how_it_grows(shop: Vhost, tmp_path: Path) -> None:

@@ -7,10 +7,16 @@ from typing import Annotated
 
 import typer
 
-from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, LiftLimit, StoreOption, UrlOption
+from deadletter.cli.letters import completing
+from deadletter.cli.letters.letter_filters import StateFilters
+from deadletter.cli.letters.record_options import ChangeWish, RecordsWish
+from deadletter.cli.terminal.option_sets import with_option_sets
+from deadletter.cli.terminal.options import ApiOption, LiftLimit, UrlOption
 
 
+@with_option_sets
 def export(
+    *,
     path: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="A name that ends in .dlq: an archive. None: lines to stdout."),
@@ -19,7 +25,12 @@ def export(
         bool | None, typer.Option("--archive/--lines", help="An exact archive, or lines of JSON for reading.")
     ] = None,
     from_queue: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="Export this queue's letters, not the store's.")
+        str | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="Export this queue's letters, not the store's.",
+            autocompletion=completing.broker_queues,
+        ),
     ] = None,
     take: Annotated[
         bool, typer.Option("--take", help="Take each out of the queue once it is safe on the disk.")
@@ -29,31 +40,11 @@ def export(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="No more than these.")] = None,
-    queue: Annotated[str | None, typer.Option(metavar="NAME", help="Stored from this queue.")] = None,
-    origin: Annotated[str | None, typer.Option(metavar="QUEUE", help="That failed in this queue.")] = None,
-    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Of this group.")] = None,
-    state: Annotated[
-        str | None, typer.Option(metavar="open|discarded|any", help="In this state (open).")
-    ] = None,
-    cause: Annotated[str | None, typer.Option(metavar="CAUSE", help="Parked for this cause.")] = None,
-    error: Annotated[str | None, typer.Option(metavar="TEXT", help="With this in their error.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Died since: 2h, 3d, 2025-06-01T12:00.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Died before: the same.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With this header; * for any run.")
-    ] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="ID", help="With this message id.")] = None,
-    text: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="With these words in body, headers or error.")
-    ] = None,
+    filters: StateFilters,
     lift_limit: LiftLimit = False,
-    config: ConfigFile = None,
     url: UrlOption = None,
     api: ApiOption = None,
-    store: StoreOption = None,
-    as_json: Json = False,
+    records: RecordsWish,
 ) -> None:
     """Write letters of the store, or of a queue, into a file.
 
@@ -62,9 +53,15 @@ def export(
     owner alone, and replaces no other without --force.
 
     Letters of a queue stay in it, unless --take is said.
+
+    \b
+    dlq export letters.dlq --group 12
+    dlq export --where '.body.total > 1000' | jq -r .body.order_id
+    dlq export dead.dlq --from-queue orders.dlq
+
+    Exit codes: 0 done, 1 not all of it, 2 usage, 3 the broker, or neither service nor store, can be reached.
     """
     from deadletter.cli.archives import export_command as command
-    from deadletter.cli.archives.store_at_hand import Selection
 
     wish = command.ExportWish(
         path=None if path is None or str(path) == "-" else path,
@@ -74,33 +71,26 @@ def export(
         resume=resume,
         force=force,
         limit=limit,
-        selection=Selection(
-            queue=queue,
-            origin=origin,
-            group=group,
-            state=state,
-            cause=cause,
-            error=error,
-            since=since,
-            until=until,
-            headers=tuple(header or ()),
-            message_id=message_id,
-            text=text,
-        ),
+        filters=filters,
         lift_limit=lift_limit,
-        file=config,
         url=url,
         api=api,
-        store=store,
-        as_json=as_json,
+        records=records,
     )
     raise typer.Exit(command.run(wish))
 
 
+@with_option_sets
 def import_(
+    *,
     path: Annotated[Path, typer.Argument(metavar="FILE", help="An archive that dlq export made.")],
     to_queue: Annotated[
-        str | None, typer.Option(metavar="QUEUE", help="Publish them to this queue alone.")
+        str | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="Publish them to this queue alone.",
+            autocompletion=completing.broker_queues,
+        ),
     ] = None,
     to_exchange: Annotated[
         str | None, typer.Option(metavar="NAME", help="Publish them to this exchange.")
@@ -118,13 +108,8 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read it to its end, say what is whole; import nothing.")
     ] = False,
-    who: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Who does it, for the store's audit.")
-    ] = None,
-    config: ConfigFile = None,
     url: UrlOption = None,
-    store: StoreOption = None,
-    as_json: Json = False,
+    records: ChangeWish,
 ) -> None:
     """Put the letters of an archive into a queue, through an exchange, or into the store.
 
@@ -143,10 +128,7 @@ def import_(
         after=after,
         letters=letters,
         dry_run=dry_run,
-        who=who,
-        file=config,
         url=url,
-        store=store,
-        as_json=as_json,
+        records=records,
     )
     raise typer.Exit(command.run(wish))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +10,13 @@ from typing import Final
 
 from deadletter import config
 from deadletter.cli.archives.letter_lines import letter_line
-from deadletter.cli.archives.store_at_hand import Selection, store_url
+from deadletter.cli.letters.asking import now_ms
+from deadletter.cli.letters.letter_filters import StateFilters
+from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
-from deadletter.config.settings import Settings
 from deadletter.core.text.safe_text import lines
 from deadletter.errors import ArchiveError, UsageError
 from deadletter.move.courier import Ended, Progress
@@ -25,8 +25,7 @@ from deadletter.operations.archiving.from_store import export_store
 from deadletter.operations.archiving.new_file import unfinished
 from deadletter.operations.archiving.sinks import ArchiveSink, LetterSink, LinesSink
 from deadletter.operations.lifting import renewed_words, taking
-from deadletter.store.letters.letter_store import open_letters
-from deadletter.store.store_address import parse
+from deadletter.operations.records.at_hand import records_at_hand
 
 SUFFIX: Final = ".dlq"
 """A file with such a name is an archive."""
@@ -44,13 +43,11 @@ class ExportWish:
     resume: bool
     force: bool
     limit: int | None
-    selection: Selection
+    filters: StateFilters
     lift_limit: bool
-    file: Path | None
     url: str | None
     api: str | None
-    store: str | None
-    as_json: bool
+    records: RecordsWish
 
     @property
     def is_archive(self) -> bool:
@@ -76,12 +73,9 @@ class _Told:
 
 def run(wish: ExportWish) -> Exit:
     _check(wish)
-    options = {"broker.url": wish.url, "broker.api": wish.api, "store.url": wish.store}
-    settings = config.load(config=wish.file, options=options)
-    work = _from_store if wish.from_queue is None else _from_queue
-    told = event_loop.run(work(wish, settings))
+    told = event_loop.run(_from_store(wish) if wish.from_queue is None else _from_queue(wish))
     if wish.path is not None:  # else stdout is the letters alone
-        if wish.as_json:
+        if wish.records.as_json:
             data(_as_json(wish, told))
         else:
             result(_as_text(wish, told))
@@ -102,33 +96,32 @@ def _check(wish: ExportWish) -> None:
         )
     if wish.resume and not wish.take:
         raise UsageError("expected --resume with --take: a look can be begun anew")
-    if wish.from_queue is not None and wish.selection != Selection():
+    if wish.from_queue is not None and not wish.filters.says_nothing:
         raise UsageError(
             "expected filters for the store alone: of a queue all letters are exported, or --limit"
         )
 
 
 def _sink(wish: ExportWish, source: str) -> LetterSink:
-    now_ms = int(time.time() * 1000)
     if not wish.is_archive:
-        return LinesSink(wish.path, partial(letter_line, now_ms=now_ms), replace=wish.force)
+        return LinesSink(wish.path, partial(letter_line, now_ms=now_ms()), replace=wish.force)
     assert wish.path is not None
     if wish.resume:
         return ArchiveSink.go_on(wish.path, replace=wish.force)
-    return ArchiveSink.create(wish.path, source=source, taken=wish.take, replace=wish.force, now_ms=now_ms)
+    return ArchiveSink.create(wish.path, source=source, taken=wish.take, replace=wish.force, now_ms=now_ms())
 
 
-async def _from_store(wish: ExportWish, settings: Settings) -> _Told:
-    url = store_url(settings, must_exist=True)
+async def _from_store(wish: ExportWish) -> _Told:
     stop = _Stop()
-    async with open_letters(url, prepare=False) as store:
-        query = await wish.selection.query(store)
-        total = None if query.looks_inside else (await store.facets(query)).total
-        sink = _sink(wish, f"store {parse(url)}")
+    async with records_at_hand(wish.records.whereabouts()) as records:
+        query = await wish.filters.of_state(records)
+        facets = None if query.looks_inside else await records.facets(query)
+        total = facets.total if facets is not None and facets.exact else None
+        sink = _sink(wish, f"store {(await records.store()).address}")
         try:
             with MoveScreen(f"store → {wish.where}") as screen, event_loop.stopping(stop.stop):
                 done = await export_store(
-                    store,
+                    records,
                     query,
                     sink,
                     most=wish.limit,
@@ -151,6 +144,10 @@ async def _from_store(wish: ExportWish, settings: Settings) -> _Told:
         )
     if done.gone:
         told.notes.append(f"{count(done.gone)} forgotten meanwhile (retention)")
+    if done.unanswered:
+        told.notes.append(
+            f"of {count(done.unanswered)} the jq program could say nothing within its limits; left out"
+        )
     return told
 
 
@@ -172,7 +169,9 @@ def _progress(screen: MoveScreen, total: int | None) -> Callable[[int], None]:
     return on_progress
 
 
-async def _from_queue(wish: ExportWish, settings: Settings) -> _Told:
+async def _from_queue(wish: ExportWish) -> _Told:
+    options = {"broker.url": wish.url, "broker.api": wish.api}
+    settings = config.load(config=wish.records.config, options=options)
     queue, broker = wish.from_queue, settings.broker
     assert queue is not None
     with MoveScreen(f"{queue} → {wish.where}") as screen:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deadletter import config
-from deadletter.cli.archives.store_at_hand import store_url
+from deadletter.cli.letters.asking import now_ms
+from deadletter.cli.letters.record_options import ChangeWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, complain, data, exit_for, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
-from deadletter.config.settings import Settings
 from deadletter.core.letter.archive_format import ArchivedLetter
 from deadletter.core.text.safe_text import lines
 from deadletter.errors import DeadletterError, UsageError
@@ -26,7 +22,7 @@ from deadletter.operations.archiving.archive_reading import ArchiveReader
 from deadletter.operations.archiving.into_queue import QueueImport, Target
 from deadletter.operations.archiving.into_store import StoreImported, import_store
 from deadletter.operations.archiving.left_over import Numbers, left_text
-from deadletter.store.letters.letter_store import open_letters
+from deadletter.operations.records.at_hand import records_at_hand
 
 _DAMAGES = 10
 """So many are told one by one."""
@@ -44,11 +40,8 @@ class ImportWish:
     after: int | None
     letters: str | None
     dry_run: bool
-    who: str | None
-    file: Path | None
     url: str | None
-    store: str | None
-    as_json: bool
+    records: ChangeWish
 
     @property
     def numbers(self) -> Numbers:
@@ -68,10 +61,7 @@ def run(wish: ImportWish) -> Exit:
     reader = ArchiveReader(wish.path)
     if wish.dry_run:
         return _dry(wish, reader)
-    settings = config.load(config=wish.file, options={"broker.url": wish.url, "store.url": wish.store})
-    return event_loop.run(
-        _into_store(wish, settings, reader) if wish.to_store else _into_queue(wish, settings, reader)
-    )
+    return event_loop.run(_into_store(wish, reader) if wish.to_store else _into_queue(wish, reader))
 
 
 def _check(wish: ImportWish) -> None:
@@ -82,8 +72,6 @@ def _check(wish: ImportWish) -> None:
         raise UsageError("expected --key with --to-exchange: into a queue each letter goes with its own key")
     if wish.after is not None and wish.letters is not None:
         raise UsageError("expected --after or --letters, got both")
-    if wish.who is not None and not wish.who.strip():
-        raise UsageError("--as: expected a name, got nothing")
 
 
 def _wanted(wish: ImportWish, reader: ArchiveReader) -> Iterator[ArchivedLetter]:
@@ -107,7 +95,7 @@ def _dry(wish: ImportWish, reader: ArchiveReader) -> Exit:
         "source": reader.head.source if reader.head else None,
         **_state(reader),
     }
-    if wish.as_json:
+    if wish.records.as_json:
         data(told)
     else:
         told_of = f"{count(queues.total())} ({size:,} bytes of bodies) from {wish.path}"
@@ -120,7 +108,8 @@ def _dry(wish: ImportWish, reader: ArchiveReader) -> Exit:
 
 
 # -- into a queue ----------------------------------------------------------------------------------------
-async def _into_queue(wish: ImportWish, settings: Settings, reader: ArchiveReader) -> Exit:
+async def _into_queue(wish: ImportWish, reader: ArchiveReader) -> Exit:
+    settings = config.load(config=wish.records.config, options={"broker.url": wish.url})
     target = Target(wish.to_queue, wish.to_exchange or "", wish.key)
     trouble: DeadletterError | None = None
     with MoveScreen(f"{wish.path.name} → {wish.where}") as screen:
@@ -152,7 +141,7 @@ async def _into_queue(wish: ImportWish, settings: Settings, reader: ArchiveReade
         notes.append(f"{count(done.expiring)} may expire there: they have an expiration of their own")
     if done.transient:
         notes.append(f"{count(done.transient)} not persistent, as before: a restart of the broker loses them")
-    if wish.as_json:
+    if wish.records.as_json:
         data(
             {
                 "file": str(wish.path),
@@ -194,29 +183,30 @@ def _again(wish: ImportWish, left: str) -> str:
 
 
 # -- into the store --------------------------------------------------------------------------------------
-async def _into_store(wish: ImportWish, settings: Settings, reader: ArchiveReader) -> Exit:
+async def _into_store(wish: ImportWish, reader: ArchiveReader) -> Exit:
+    who = wish.records.named
     stopped = False
 
     def stop() -> None:
         nonlocal stopped
         stopped = True
 
-    url = store_url(settings, must_exist=False)
-    async with open_letters(url) as store:
+    place = replace(wish.records.whereabouts(), create=True)
+    async with records_at_hand(place) as records:
         with MoveScreen(f"{wish.path.name} → store") as screen, event_loop.stopping(stop):
             done = await import_store(
-                store,
+                records,
                 _wanted(wish, reader),
                 archive=lambda: reader.id,
-                now_ms=int(time.time() * 1000),
+                who=who,
+                source=str(wish.path),
+                now_ms=now_ms(),
                 stopped=lambda: stopped,
                 on_progress=lambda n: screen.on_event(Progress(moved=n, left=0, failed=0, total=None)),
             )
-        who = wish.who or f"{_user()}@{socket.gethostname()}"
-        detail = {"file": str(wish.path), "new": done.new, "copies": done.copies, "again": done.again}
-        await store.noted(who, "imported", dict(detail))
+    detail = {"file": str(wish.path), "new": done.new, "copies": done.copies, "again": done.again}
     left = left_text((), done.after) if done.stopped else ""
-    if wish.as_json:
+    if wish.records.as_json:
         data({**detail, "left": left, **_state(reader)})
     else:
         result(
@@ -238,13 +228,6 @@ def _store_words(done: StoreImported) -> list[str]:
     if done.copies:
         said.append(f"{count(done.copies)} kept as copies of letters that are there")
     return said
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user has no name
-        return str(os.getuid())
 
 
 # -- the archive -----------------------------------------------------------------------------------------

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import fields
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import NoReturn
 
 from deadletter.core.deciding.failure import read_failure
-from deadletter.core.grouping.stored_letter import stored_letter
+from deadletter.core.grouping.stored_letter import read_inside, stored_letter
 from deadletter.core.letter.archive_format import StoreKeys
-from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import View
 from deadletter.core.text.safe_text import exact_json
-from deadletter.errors import MessageError
+from deadletter.operations.records.plain_values import plain_properties, plain_table
 
 
 def letter_line(letter: Letter, stored: StoreKeys | None, *, now_ms: int) -> str:
     """`now_ms`: stands for the time of a death that nobody wrote down."""
     read = stored_letter(letter, now_ms=now_ms if stored is None else stored.died_ms)
-    unreadable: str | None = None
-    try:
-        view, headers = letter.view, letter.headers
-        failure = read_failure(headers, letter.body)
-    except MessageError as error:
-        view, headers, failure, unreadable = View(), dict[str, Value](), None, str(error)
+    inside = read_inside(letter)
+    failure = read_failure(inside.headers, inside.body)
     told: dict[str, object] = {
         "id": read.letter_id if stored is None else stored.letter_id,
         "queue": read.queue,
@@ -47,15 +37,11 @@ def letter_line(letter: Letter, stored: StoreKeys | None, *, now_ms: int) -> str
         "release": read.release,
         "died_at": _moment(read.died_at_ms),
         "stored_at": None if stored is None else _moment(stored.stored_ms),
-        "unreadable": unreadable,
-        "properties": {
-            one.name: _plain(value)
-            for one in fields(View)
-            if one.name != "headers" and (value := getattr(view, one.name)) is not None
-        },
-        "headers": _plain(headers),
-        "body_bytes": len(letter.body),
-        **_body(letter.body, view.content_type or ""),
+        "unreadable": inside.unreadable or None,
+        "properties": plain_properties(inside.properties),
+        "headers": plain_table(inside.headers),
+        "body_bytes": len(inside.body),
+        **_body(inside.body, inside.properties.content_type or ""),
     }
     return exact_json(told)
 
@@ -87,22 +73,3 @@ def _moment(at_ms: int) -> str | None:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def _plain(value: Value) -> object:
-    """What JSON has no word for."""
-    match value:
-        case bytes():
-            return {"base64": base64.b64encode(value).decode()}
-        case float() if not math.isfinite(value):
-            return str(value)
-        case datetime():
-            return value.isoformat()
-        case Decimal():
-            return str(value)
-        case Mapping():
-            return {name: _plain(one) for name, one in value.items()}
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            return [_plain(one) for one in value]

@@ -1,54 +1,20 @@
-"""What the commands about stored letters share: where the records are, who asks, moments and ages."""
+"""What the commands about stored letters share: the records at hand, moments and ages."""
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from deadletter import config
+from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit
 from deadletter.core.letter.header_values import moment
 from deadletter.core.text.durations import duration_ms, rough_duration_text
 from deadletter.errors import UsageError
-from deadletter.operations.records.at_hand import Whereabouts, records_at_hand
-from deadletter.operations.records.records import WHO_CHARS, Records
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordsWish:
-    """Options that all of these commands have."""
-
-    file: Path | None = None
-    store: str | None = None
-    at: str | None = None
-    as_json: bool = False
-    who: str | None = None
-
-    @property
-    def named(self) -> str:
-        """Who does it, for the audit: as said, else the user of this machine."""
-        if self.who is not None and not self.who.strip():
-            raise UsageError("--as: expected a name, got nothing")
-        return (self.who or f"{_user()}@{socket.gethostname()}")[:WHO_CHARS]
-
-    def whereabouts(self, *, prepare: bool = True) -> Whereabouts:
-        settings = config.load(config=self.file, options={"store.url": self.store})
-        token = os.environ.get("DLQ_API_TOKEN") or None
-        return Whereabouts(
-            settings=settings,
-            at=self.at,
-            token=token,
-            store_said=self.store is not None,
-            prepare=prepare,
-        )
+from deadletter.operations.records.at_hand import records_at_hand
+from deadletter.operations.records.records import Records
 
 
 def with_records(wish: RecordsWish, work: Callable[[Records], Coroutine[Any, Any, Exit]]) -> Exit:
@@ -59,13 +25,6 @@ def with_records(wish: RecordsWish, work: Callable[[Records], Coroutine[Any, Any
             return await work(records)
 
     return event_loop.run(main())
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user has no name
-        return str(os.getuid())
 
 
 def now_ms() -> int:

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from secrets import token_hex
 from typing import Final
 
-from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
+from deadletter.cli.letters.asking import at_text, now_ms, with_records
 from deadletter.cli.letters.groups_text import letters_table
 from deadletter.cli.letters.letter_filters import LetterFilters, pages
+from deadletter.cli.letters.record_options import ChangeWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.units import count
 from deadletter.cli.terminal.widths import terminal_width
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery, LetterState
+from deadletter.core.text.safe_text import line
 from deadletter.errors import DeadletterError, UsageError
-from deadletter.operations.records.records import CHANGED_AT_ONCE, WHY_CHARS, LettersFound, Records, json_of
-from deadletter.store.letters.letter_views import LetterRow
+from deadletter.operations.records.records import (
+    CHANGED_AT_ONCE,
+    WHY_CHARS,
+    LettersChanged,
+    LettersFound,
+    Records,
+    json_of,
+)
+from deadletter.store.letters.letter_views import DiscardTold, LetterRow
 
 _SAMPLE: Final = 5
 _ASKED: Final = 200
@@ -49,28 +59,27 @@ class _Selection:
     """Named, and not there, or not in the state for it."""
 
 
-def run(wish: RecordsWish, discard: DiscardWish) -> Exit:
-    if discard.filters.says_nothing:
+def run(wish: ChangeWish, discard: DiscardWish) -> Exit:
+    if discard.filters.says_nothing and not discard.undo:
         raise UsageError(
             "expected letters: their numbers, or filters such as --group 12 or --older-than 30d (dlq letters "
             "takes the same and shows them)"
         )
-    if discard.filters.state is not None:
-        raise UsageError("--state: open ones are discarded, discarded ones taken back (--undo)")
     if len(discard.why) > WHY_CHARS:
         raise UsageError(f"--why: expected at most {WHY_CHARS} characters, got {len(discard.why)}")
 
     async def work(records: Records) -> Exit:
         stop = _Stop()
         with event_loop.stopping(stop):
-            found = await _select(records, discard, stop, quiet=wish.as_json)
+            last = await records.last_discard(wish.named) if discard.filters.says_nothing else None
+            found = await _select(records, discard, last, stop, quiet=wish.as_json)
             if stop.asked:
                 raise DeadletterError("stopped while letters were looked for; nothing was changed")
             changed = await _change(records, wish, discard, found.numbers, stop) if discard.yes else 0
         if wish.as_json:
-            data(_as_json(discard, found, changed))
+            data({**_as_json(discard, found, changed), "discard": json_of(last)})
         else:
-            result(_as_text(discard, found, changed))
+            result("\n".join([*_last(last), _as_text(discard, found, changed)]))
         whole = changed == len(found.numbers) and not found.missing
         return Exit.LEFT if discard.yes and not whole else Exit.DONE
 
@@ -84,12 +93,16 @@ class _Stop:
         self.asked = True
 
 
-async def _select(records: Records, discard: DiscardWish, stop: _Stop, *, quiet: bool) -> _Selection:
+async def _select(
+    records: Records, discard: DiscardWish, last: DiscardTold | None, stop: _Stop, *, quiet: bool
+) -> _Selection:
     found = _Selection()
     state = LetterState.DISCARDED if discard.undo else LetterState.OPEN
     most = discard.limit
     query = replace(
-        await discard.filters.query(records, state=state), limit=min(most or MAX_LIMIT, MAX_LIMIT)
+        await discard.filters.query(records, state=state),
+        limit=min(most or MAX_LIMIT, MAX_LIMIT),
+        discard=None if last is None else last.discard,
     )
     with GrowingCount("looking for letters", quiet=quiet) as shown:
         async for page in _pages(records, query):
@@ -116,16 +129,21 @@ async def _pages(records: Records, query: LetterQuery) -> AsyncIterator[LettersF
 
 
 async def _change(
-    records: Records, wish: RecordsWish, discard: DiscardWish, numbers: Sequence[int], stop: _Stop
+    records: Records, wish: ChangeWish, discard: DiscardWish, numbers: Sequence[int], stop: _Stop
 ) -> int:
-    who, done = wish.named, 0
-    change = records.take_back if discard.undo else records.discard
+    who, done, run = wish.named, 0, token_hex(8)
+
+    async def change(portion: Sequence[int]) -> LettersChanged:
+        if discard.undo:
+            return await records.take_back(portion, who=who, why=discard.why)
+        return await records.discard(portion, who=who, why=discard.why, run=run)
+
     with GrowingCount(_word(discard), len(numbers), quiet=wish.as_json) as shown:
         for start in range(0, len(numbers), CHANGED_AT_ONCE):
             if stop.asked:
                 break
             portion = numbers[start : start + CHANGED_AT_ONCE]
-            done += (await change(portion, who=who, why=discard.why)).letters
+            done += (await change(portion)).letters
             shown.count(start + len(portion))
     return done
 
@@ -134,11 +152,26 @@ def _word(discard: DiscardWish) -> str:
     return "take back" if discard.undo else "discard"
 
 
+def _none(discard: DiscardWish) -> str:
+    if not discard.undo:
+        return "no letters like that; nothing to discard"
+    if discard.filters.says_nothing:
+        return "none of them is left to take back: that was done, or their retention is over"
+    return "no discarded letters like that"
+
+
+def _last(last: DiscardTold | None) -> list[str]:
+    """Which one it is that is taken back, where nobody said it."""
+    if last is None:
+        return []
+    why = f": {line(last.why)}" if last.why else ""
+    when = f"{at_text(last.at_ms)} UTC"
+    return [f"the last discard of {line(last.who)}, {when}, of {count(last.letters)}{why}"]
+
+
 def _as_text(discard: DiscardWish, found: _Selection, changed: int) -> str:
     if not found.numbers:
-        said = [
-            "no discarded letters like that" if discard.undo else "no letters like that; nothing to discard"
-        ]
+        said = [_none(discard)]
     elif discard.yes:
         done = "took back" if discard.undo else "discarded"
         said = [f"{done} {count(changed)}"]
@@ -148,7 +181,7 @@ def _as_text(discard: DiscardWish, found: _Selection, changed: int) -> str:
                 "quicker, or it was stopped"
             )
         if not discard.undo and changed:
-            said.append("they can be taken back until their retention is over: the same with --undo")
+            said.append("they can be taken back until their retention is over: dlq discard --undo")
     else:
         groups = count(len(found.groups), "group")
         said = [

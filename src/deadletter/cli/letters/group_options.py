@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from deadletter.cli.letters import completing
 from deadletter.cli.letters.record_options import (
-    AsOption,
-    AtOption,
+    ChangeWish,
     GroupArgument,
     GroupArguments,
     OriginFilter,
+    RecordsWish,
 )
-from deadletter.cli.terminal.options import ConfigFile, Json, StoreOption
+from deadletter.cli.terminal.option_sets import with_option_sets
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.errors import UsageError
 
@@ -23,7 +22,9 @@ app: Final = typer.Typer()
 
 
 @app.command(short_help="What failed: stored letters by their cause.")
+@with_option_sets
 def groups(
+    *,
     group: Annotated[
         str | None,
         typer.Argument(metavar="GROUP", help="All about this one.", autocompletion=completing.groups),
@@ -58,10 +59,7 @@ def groups(
     ] = "last",
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to list.")] = 25,
     after: Annotated[int, typer.Option(min=0, metavar="N", help="Go on after so many.")] = 0,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: RecordsWish,
 ) -> None:
     """List groups of stored letters that failed alike: how many, since when, where, what would help.
 
@@ -79,11 +77,9 @@ def groups(
     Exit codes: 0 done, 2 usage, 3 neither service nor store can be reached.
     """
     from deadletter.cli.letters import groups_command as command
-    from deadletter.cli.letters.asking import RecordsWish
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json)
     if preview:
-        if group is not None or why is not None or at is not None:
+        if group is not None or why is not None or wish.at is not None:
             raise UsageError("expected --preview alone: it looks at all groups, in the store itself")
         raise typer.Exit(command.preview_groups(wish))
     if group is not None and why is not None:
@@ -97,50 +93,44 @@ def groups(
 
 
 @app.command(short_help="This is cured: the group opens again by itself if it is not.")
+@with_option_sets
 def resolve(
+    *,
     group: GroupArguments,
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Say that the cause of groups is cured. A letter of them that dies later opens them again.
 
     \b
     dlq resolve 12 14
     """
-    _state(group, GroupState.RESOLVED, None, config, store, at, as_json, as_)
+    _state(wish, group, GroupState.RESOLVED)
 
 
 @app.command(short_help="This is known: no need to look.")
+@with_option_sets
 def mute(
+    *,
     group: GroupArguments,
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Take groups off the list of open ones until somebody opens them again (dlq reopen).
 
     \b
     dlq mute 12 --as anna
     """
-    _state(group, GroupState.MUTED, None, config, store, at, as_json, as_)
+    _state(wish, group, GroupState.MUTED)
 
 
 @app.command(short_help="Later: the group is open again after a while.")
+@with_option_sets
 def snooze(
+    *,
     group: GroupArguments,
     until: Annotated[
         str, typer.Option("--until", "--for", metavar="TIME", help="4h, 2d, or 2025-06-01T09:00 UTC.")
     ],
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Take groups off the list of open ones for a while.
 
@@ -148,54 +138,39 @@ def snooze(
     dlq snooze 12 --for 4h
     dlq snooze 12 14 --until 2025-06-02T08:00
     """
-    _state(group, GroupState.SNOOZED, until, config, store, at, as_json, as_)
+    _state(wish, group, GroupState.SNOOZED, until)
 
 
 @app.command(short_help="Put a resolved, muted or snoozed group back on the list.")
+@with_option_sets
 def reopen(
+    *,
     group: GroupArguments,
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Put groups back on the list of open ones.
 
     \b
     dlq reopen 12
     """
-    _state(group, GroupState.OPEN, None, config, store, at, as_json, as_)
+    _state(wish, group, GroupState.OPEN)
 
 
-def _state(
-    names: list[str],
-    state: GroupState,
-    until: str | None,
-    config: Path | None,
-    store: str | None,
-    at: str | None,
-    as_json: bool,
-    who: str | None,
-) -> None:
+def _state(wish: ChangeWish, names: list[str], state: GroupState, until: str | None = None) -> None:
     from deadletter.cli.letters import groups_command as command
-    from deadletter.cli.letters.asking import RecordsWish
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=who)
     raise typer.Exit(command.set_state(wish, names, state, until))
 
 
 @app.command(short_help="Say what kind of failure a group is.")
+@with_option_sets
 def category(
+    *,
     group: GroupArgument,
     kind: Annotated[
         str, typer.Argument(metavar="transient|overload|data|permanent|bug|unknown", help="What would help.")
     ],
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Say what kind of failure a group is; the first guess comes from the error's type and words.
 
@@ -203,21 +178,17 @@ def category(
     dlq category 12 bug
     """
     from deadletter.cli.letters import groups_command as command
-    from deadletter.cli.letters.asking import RecordsWish
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
     raise typer.Exit(command.set_category(wish, group, kind))
 
 
 @app.command(short_help="Write something beside a group.")
+@with_option_sets
 def note(
+    *,
     group: GroupArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to write.")],
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Write something beside a group, with your name: dlq groups GROUP shows it.
 
@@ -225,14 +196,14 @@ def note(
     dlq note 12 'waits for the bank, ticket 4711'
     """
     from deadletter.cli.letters import groups_command as command
-    from deadletter.cli.letters.asking import RecordsWish
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
     raise typer.Exit(command.add_note(wish, group, text))
 
 
 @app.command(short_help="Make several groups one.")
+@with_option_sets
 def merge(
+    *,
     into: Annotated[
         str,
         typer.Argument(metavar="GROUP", help="The one that stays.", autocompletion=completing.groups),
@@ -241,11 +212,7 @@ def merge(
         list[str],
         typer.Argument(metavar="OTHER...", help="Those that join it.", autocompletion=completing.groups),
     ],
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Make several groups one, for letters that are here and for those that come. dlq split undoes it.
 
@@ -253,22 +220,18 @@ def merge(
     dlq merge 12 14 15
     """
     from deadletter.cli.letters import groups_command as command
-    from deadletter.cli.letters.asking import RecordsWish
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
     raise typer.Exit(command.merge(wish, into, others))
 
 
 @app.command(short_help="Take a merged group out again.")
+@with_option_sets
 def split(
+    *,
     key: Annotated[
         str, typer.Argument(metavar="KEY", help="The beginning of its key, as dlq groups GROUP shows it.")
     ],
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Make a group that was merged into another one of its own again.
 
@@ -276,7 +239,5 @@ def split(
     dlq split 3f2a9c
     """
     from deadletter.cli.letters import groups_command as command
-    from deadletter.cli.letters.asking import RecordsWish
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
     raise typer.Exit(command.split(wish, key))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deadletter.cli.letters.asking import RecordsWish, at_text, future_ms, now_ms, with_records
+from deadletter.cli.letters.asking import at_text, future_ms, now_ms, with_records
 from deadletter.cli.letters.groups_text import detail_text, page_text, preview_text, why_text
 from deadletter.cli.letters.letter_filters import word
+from deadletter.cli.letters.record_options import ChangeWish, RecordsWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.widths import terminal_width, writes
@@ -95,16 +96,16 @@ def one_group(wish: RecordsWish, name: str, *, why: bool) -> Exit:
 
 
 # -- what people say of it -------------------------------------------------------------------------------
-def set_state(wish: RecordsWish, names: Sequence[str], state: GroupState, until: str | None = None) -> Exit:
+def set_state(wish: ChangeWish, names: Sequence[str], state: GroupState, until: str | None = None) -> Exit:
     until_ms = None if until is None else future_ms("--until", until, now_ms())
     return _change(wish, names, GroupChange(state=state, until_ms=until_ms))
 
 
-def set_category(wish: RecordsWish, name: str, category: str) -> Exit:
+def set_category(wish: ChangeWish, name: str, category: str) -> Exit:
     return _change(wish, [name], GroupChange(category=word(Category, "CATEGORY", category)))
 
 
-def _change(wish: RecordsWish, names: Sequence[str], change: GroupChange) -> Exit:
+def _change(wish: ChangeWish, names: Sequence[str], change: GroupChange) -> Exit:
     """All names are looked up before anything is changed: a typo changes nothing."""
 
     async def work(records: Records) -> Exit:
@@ -131,7 +132,7 @@ def _told(group: GroupView, change: GroupChange) -> str:
     return f"group {group.id}: {said}: {group.title}"
 
 
-def add_note(wish: RecordsWish, name: str, text: str) -> Exit:
+def add_note(wish: ChangeWish, name: str, text: str) -> Exit:
     async def work(records: Records) -> Exit:
         group = await records.note(name, text, who=wish.named)
         if wish.as_json:
@@ -143,7 +144,7 @@ def add_note(wish: RecordsWish, name: str, text: str) -> Exit:
     return with_records(wish, work)
 
 
-def merge(wish: RecordsWish, into: str, others: Sequence[str]) -> Exit:
+def merge(wish: ChangeWish, into: str, others: Sequence[str]) -> Exit:
     async def work(records: Records) -> Exit:
         whole = (await records.group(into)).group
         keys = [(await records.group(other)).group.key for other in others]
@@ -161,7 +162,7 @@ def merge(wish: RecordsWish, into: str, others: Sequence[str]) -> Exit:
     return with_records(wish, work)
 
 
-def split(wish: RecordsWish, key: str) -> Exit:
+def split(wish: ChangeWish, key: str) -> Exit:
     async def work(records: Records) -> Exit:
         done = await records.split(key, who=wish.named)
         if wish.as_json:

@@ -2,59 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
 
 from deadletter.cli.letters import completing
-from deadletter.cli.letters.record_options import (
-    AsOption,
-    AtOption,
-    CauseFilter,
-    ErrorFilter,
-    GroupFilter,
-    HeaderFilter,
-    MessageIdFilter,
-    OlderFilter,
-    OriginFilter,
-    QueueFilter,
-    SinceFilter,
-    TextFilter,
-    UntilFilter,
-    WhereFilter,
-)
-from deadletter.cli.terminal.options import ConfigFile, Json, StoreOption
+from deadletter.cli.letters.letter_filters import LetterFilters, StateFilters
+from deadletter.cli.letters.record_options import ChangeWish, RecordsWish
+from deadletter.cli.terminal.option_sets import with_option_sets
 from deadletter.errors import UsageError
 
 app: Final = typer.Typer()
 
 
 @app.command(short_help="Find stored letters.")
+@with_option_sets
 def letters(
-    queue: QueueFilter = None,
-    origin: OriginFilter = None,
-    group: GroupFilter = None,
-    state: Annotated[
-        str | None, typer.Option(metavar="open|discarded|any", help="Which ones (open).")
-    ] = None,
-    error: ErrorFilter = None,
-    cause: CauseFilter = None,
-    since: SinceFilter = None,
-    until: UntilFilter = None,
-    older_than: OlderFilter = None,
-    header: HeaderFilter = None,
-    message_id: MessageIdFilter = None,
-    id_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="Number, or the beginning of an id; may be repeated.",
-            autocompletion=completing.letters,
-        ),
-    ] = None,
-    text: TextFilter = None,
-    where: WhereFilter = None,
+    *,
+    filters: StateFilters,
     sort: Annotated[str, typer.Option(metavar="newest|oldest", help="By when they were stored.")] = "newest",
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to list.")] = 25,
     after: Annotated[
@@ -63,10 +29,7 @@ def letters(
     facets: Annotated[
         bool, typer.Option("--facets", help="How many, by queue, origin, cause and group; lists none.")
     ] = False,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: RecordsWish,
 ) -> None:
     """Find stored letters: all that is said must hold.
 
@@ -83,33 +46,16 @@ def letters(
     Exit codes: 0 done, 2 usage, 3 neither service nor store can be reached.
     """
     from deadletter.cli.letters import letters_command as command
-    from deadletter.cli.letters.asking import RecordsWish
-    from deadletter.cli.letters.letter_filters import LetterFilters
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json)
-    filters = LetterFilters(
-        ids=id_ or (),
-        queue=queue,
-        origin=origin,
-        group=group,
-        state=state,
-        cause=cause,
-        error=error,
-        since=since,
-        until=until,
-        older_than=older_than,
-        headers=header or (),
-        message_id=message_id,
-        text=text,
-        where=where,
-    )
     if facets:
         raise typer.Exit(command.count_letters(wish, filters))
     raise typer.Exit(command.list_letters(wish, filters, sort=sort, limit=limit, after=after))
 
 
 @app.command(short_help="Everything about one stored letter.")
+@with_option_sets
 def show(
+    *,
     letter: Annotated[
         str,
         typer.Argument(
@@ -124,10 +70,7 @@ def show(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write the body alone to stdout, byte for byte.")
     ] = False,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: RecordsWish,
 ) -> None:
     """Show one letter: what happened to it and when, why it is here, its error, headers, properties, body.
 
@@ -139,10 +82,8 @@ def show(
     Exit codes: 0 done, 2 usage or no such letter, 3 neither service nor store can be reached.
     """
     from deadletter.cli.letters import show_command as command
-    from deadletter.cli.letters.asking import RecordsWish
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json)
-    if raw and as_json:
+    if raw and wish.as_json:
         raise UsageError("expected --raw or --json, got both")
     if raw:
         raise typer.Exit(command.raw_body(wish, letter))
@@ -150,8 +91,10 @@ def show(
 
 
 @app.command(short_help="Throw stored letters away; --undo takes them back.")
+@with_option_sets
 def discard(
-    ids: Annotated[
+    *,
+    named: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="ID...",
@@ -162,26 +105,16 @@ def discard(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do it; without, it only says what it would do.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take discarded letters back.")] = False,
+    undo: Annotated[
+        bool,
+        typer.Option(
+            "--undo", help="Take discarded letters back; where none are named, those of your last discard."
+        ),
+    ] = False,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the audit.")] = "",
-    queue: QueueFilter = None,
-    origin: OriginFilter = None,
-    group: GroupFilter = None,
-    error: ErrorFilter = None,
-    cause: CauseFilter = None,
-    since: SinceFilter = None,
-    until: UntilFilter = None,
-    older_than: OlderFilter = None,
-    header: HeaderFilter = None,
-    message_id: MessageIdFilter = None,
-    text: TextFilter = None,
-    where: WhereFilter = None,
+    filters: LetterFilters,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most this many.")] = None,
-    as_: AsOption = None,
-    config: ConfigFile = None,
-    store: StoreOption = None,
-    at: AtOption = None,
-    as_json: Json = False,
+    wish: ChangeWish,
 ) -> None:
     """Throw stored letters away: those named, or all that the filters find (as of dlq letters).
 
@@ -193,29 +126,13 @@ def discard(
     dlq discard --group 12 --older-than 30d
     dlq discard --group 12 --older-than 30d --yes --why 'customers were called'
     dlq discard 812 813 --yes
+    dlq discard --undo                 what you discarded last
     dlq discard --undo 812 --yes
 
     Exit codes: 0 done, 1 some were not changed, 2 usage, 3 neither service nor store can be reached.
     """
     from deadletter.cli.letters import discard_command as command
-    from deadletter.cli.letters.asking import RecordsWish
-    from deadletter.cli.letters.letter_filters import LetterFilters
 
-    wish = RecordsWish(file=config, store=store, at=at, as_json=as_json, who=as_)
-    filters = LetterFilters(
-        ids=ids or (),
-        queue=queue,
-        origin=origin,
-        group=group,
-        cause=cause,
-        error=error,
-        since=since,
-        until=until,
-        older_than=older_than,
-        headers=header or (),
-        message_id=message_id,
-        text=text,
-        where=where,
-    )
+    filters = replace(filters, ids=[*(filters.ids or ()), *(named or ())] or None)
     wanted = command.DiscardWish(filters=filters, undo=undo, yes=yes, why=why, limit=limit)
     raise typer.Exit(command.run(wish, wanted))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
+from deadletter.cli.letters.asking import now_ms, with_records
 from deadletter.cli.letters.groups_text import letters_table
-from deadletter.cli.letters.letter_filters import PATIENCE_S, LetterFilters, order_of
+from deadletter.cli.letters.letter_filters import PATIENCE_S, StateFilters, order_of
+from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.units import count
@@ -18,12 +19,12 @@ from deadletter.store.letters.letter_views import Facets, LetterRow
 
 
 def list_letters(
-    wish: RecordsWish, filters: LetterFilters, *, sort: str, limit: int, after: int | None
+    wish: RecordsWish, filters: StateFilters, *, sort: str, limit: int, after: int | None
 ) -> Exit:
     order = order_of(sort)
 
     async def work(records: Records) -> Exit:
-        query = replace(await filters.query(records), order=order, limit=limit, after=after)
+        query = replace(await filters.of_state(records), order=order, limit=limit, after=after)
         found = await _found(records, query, quiet=wish.as_json)
         if wish.as_json:
             data(json_of(found))
@@ -65,16 +66,17 @@ def found_text(found: LettersFound, *, limit: int, now_ms: int, width: int | Non
         else:
             said.append(f"there are more: --after {found.more}")
     if found.unanswered:
-        said.append(
-            f"of {count(found.unanswered)} the jq program could say nothing within its limits; they are not "
-            "listed"
-        )
+        said.append(_unanswered(found.unanswered))
     return "\n".join(said)
 
 
-def count_letters(wish: RecordsWish, filters: LetterFilters) -> Exit:
+def _unanswered(number: int) -> str:
+    return f"of {count(number)} the jq program could say nothing within its limits; they are not among them"
+
+
+def count_letters(wish: RecordsWish, filters: StateFilters) -> Exit:
     async def work(records: Records) -> Exit:
-        facets = await records.facets(await filters.query(records))
+        facets = await records.facets(await filters.of_state(records))
         if wish.as_json:
             data(json_of(facets))
         else:
@@ -85,9 +87,17 @@ def count_letters(wish: RecordsWish, filters: LetterFilters) -> Exit:
 
 
 def facets_text(facets: Facets) -> str:
-    of = count(facets.total) if facets.exact else f"the newest {facets.total:,} letters"
-    said = [f"{of}, by" if facets.total else "no letters like that"]
+    if facets.total:
+        of = count(facets.total) if facets.exact else f"the newest {facets.total:,} letters that match"
+        said = [f"{of}, by"]
+    else:
+        said = ["no letters like that" if facets.exact else "no letters like that so far"]
     for name, some in facets.by.items():
         if some:
-            said += [name, columns([[f"{one.letters:,}", one.value or "(none)"] for one in some], indent=3)]
+            rows = [[f"{one.letters:,}", one.value or "(none)", one.label] for one in some]
+            said += [name, columns(rows, indent=3)]
+    if not facets.exact and facets.looked_at:
+        said.append(f"there may be more: the search was cut short, {count(facets.looked_at)} looked into")
+    if facets.unanswered:
+        said.append(_unanswered(facets.unanswered))
     return "\n".join(said)

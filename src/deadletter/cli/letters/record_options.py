@@ -1,25 +1,22 @@
-"""Options and arguments that the commands about stored letters share."""
+"""Options and arguments that the commands about stored letters share: where the records are, and who asks."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import getpass
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from deadletter.cli.letters import completing
+from deadletter.cli.terminal.options import ConfigFile, Json, StoreOption
+from deadletter.errors import UsageError
 
-AtOption = Annotated[
-    str | None,
-    typer.Option(
-        "--at",
-        metavar="URL",
-        help="Ask the service that answers there (without: the one of the settings, else the store itself). "
-        "A token comes from DLQ_API_TOKEN.",
-    ),
-]
-AsOption = Annotated[
-    str | None, typer.Option("--as", metavar="NAME", help="Who does it, for the audit (user@host).")
-]
+if TYPE_CHECKING:
+    from deadletter.operations.records.at_hand import Whereabouts
+
 GroupArgument = Annotated[
     str,
     typer.Argument(
@@ -36,57 +33,64 @@ GroupArguments = Annotated[
         autocompletion=completing.groups,
     ),
 ]
-QueueFilter = Annotated[
-    str | None,
-    typer.Option(
-        "--queue",
-        metavar="QUEUE",
-        help="Taken from this queue.",
-        autocompletion=completing.queues,
-    ),
-]
 OriginFilter = Annotated[
     str | None,
     typer.Option(
         "--origin", metavar="QUEUE", help="Failed in this queue.", autocompletion=completing.origins
     ),
 ]
-GroupFilter = Annotated[
-    str | None,
-    typer.Option("--group", metavar="GROUP", help="Of this group.", autocompletion=completing.groups),
-]
-CauseFilter = Annotated[
-    str | None,
-    typer.Option("--cause", metavar="CAUSE", help="Put aside for this.", autocompletion=completing.causes),
-]
-ErrorFilter = Annotated[
-    str | None, typer.Option("--error", metavar="WORDS", help="With these words in the error.")
-]
-SinceFilter = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Died since: 2h (ago), or 2025-06-01T12:00 UTC.")
-]
-UntilFilter = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Died before: 2h (ago), or a time.")
-]
-OlderFilter = Annotated[
-    str | None, typer.Option("--older-than", metavar="SPAN", help="Died longer ago than this: 30d.")
-]
-HeaderFilter = Annotated[
-    list[str] | None,
-    typer.Option("--header", metavar="NAME=VALUE", help="With this header; * for any run. May be repeated."),
-]
-MessageIdFilter = Annotated[
-    str | None, typer.Option("--message-id", metavar="ID", help="With this message-id property.")
-]
-TextFilter = Annotated[
-    str | None,
-    typer.Option(
-        "--text", metavar="WORDS", help="With these words in body, headers, ids or error; quoted: as it is."
-    ),
-]
-WhereFilter = Annotated[
-    str | None,
-    typer.Option(
-        "--where", metavar="JQ", help="For which this jq program over {body, headers, properties} is true."
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsWish:
+    """Where the records are, and how they are told."""
+
+    config: ConfigFile = None
+    store: StoreOption = None
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="URL",
+            help="Ask the service that answers there (without: the one of the settings, else the store "
+            "itself). A token comes from DLQ_API_TOKEN.",
+        ),
+    ] = None
+    as_json: Json = False
+
+    def whereabouts(self, *, prepare: bool = True) -> Whereabouts:
+        from deadletter import config  # slow to load, as what follows
+        from deadletter.operations.records.at_hand import Whereabouts
+
+        return Whereabouts(
+            settings=config.load(config=self.config, options={"store.url": self.store}),
+            at=self.at,
+            token=os.environ.get("DLQ_API_TOKEN") or None,
+            store_said=self.store is not None,
+            prepare=prepare,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeWish(RecordsWish):
+    """The same, of who changes something."""
+
+    who: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Who does it, for the audit (user@host).")
+    ] = None
+
+    @property
+    def named(self) -> str:
+        """Who does it, for the audit: as said, else the user of this machine."""
+        from deadletter.operations.records.records import WHO_CHARS  # slow to load
+
+        if self.who is not None and not self.who.strip():
+            raise UsageError("--as: expected a name, got nothing")
+        return (self.who or f"{_user()}@{socket.gethostname()}")[:WHO_CHARS]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user has no name
+        return str(os.getuid())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from deadletter.cli.letters.asking import RecordsWish, now_ms, with_records
+from deadletter.cli.letters.asking import now_ms, with_records
+from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.letters.show_text import letter_text
 from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.widths import terminal_width, writes

@@ -39,6 +39,8 @@ class LetterQuery:
     """Words in its error, in any case, one after the other."""
     message_id: str | None = None
     letter_id: str | None = None
+    discard: int | None = None
+    """Thrown away by this discard, and not taken back since."""
     died_from_ms: int | None = None
     died_until_ms: int | None = None
     headers: tuple[tuple[str, str], ...] = ()

@@ -18,7 +18,8 @@ from deadletter.core.deciding.failure import Failure, read_failure
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.grouping.fingerprint import Fingerprint, Symptom
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
-from deadletter.core.letter import header_values, names, wrapping
+from deadletter.core.letter import header_values, message, names, wrapping
+from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import View
 from deadletter.core.letter.parking import Cause
@@ -27,7 +28,7 @@ from deadletter.errors import MessageError
 
 TEXT_BYTES: Final = 16 * 1024
 """So much of a body can be searched."""
-WORDING: Final = 1
+WORDING: Final = 2
 """Goes up with every change of what is searched in: an index of words has to be told what it was given."""
 HEADER_CHARS: Final = 200
 _ERROR_CHARS: Final = 300
@@ -71,7 +72,7 @@ def stored_letter(
     letter: Letter, *, now_ms: int, vhost: str = "", grouping: Grouping = GROUPED_BY_DEFAULT
 ) -> StoredLetter:
     """Reads a letter for the store, whatever it holds. A wrapped one is read as the one inside."""
-    outer, properties, headers, body = read_inside(letter)
+    outer, properties, headers, body, _, _ = read_inside(letter)
     try:
         alike, letter_id = likeness(letter), letter.id
     except MessageError:
@@ -121,27 +122,37 @@ def stored_letter(
 
 def searched_text(letter: Letter) -> str:
     """What free text is looked for in: the same, whenever it is asked."""
-    _, properties, headers, body = read_inside(letter)
-    return _text(properties, headers, body, read_failure(headers, body))
+    read = read_inside(letter)
+    return _text(read.properties, read.headers, read.body, read_failure(read.headers, read.body))
 
 
 class Inside(NamedTuple):
     """What can be read of a letter: the headers of the message, and properties, headers and body of the
     letter in it, which is another one where it is wrapped."""
 
-    outer: Mapping[str, object]
+    outer: Mapping[str, Value]
     properties: View
-    headers: Mapping[str, object]
+    headers: Mapping[str, Value]
     body: bytes
+    wrapped: bool = False
+    unreadable: str = ""
+    """What is wrong with its bytes; empty: nothing."""
 
 
 def read_inside(letter: Letter) -> Inside:
     """Of what cannot be read there is the body."""
+    outer: Mapping[str, Value] = {}
+    body, wrapped = letter.body, False
     try:
-        read = unwrapped(letter)
-        return Inside(letter.headers, read.view, read.headers, read.body)
-    except MessageError:
-        return Inside({}, View(), {}, letter.body)
+        outer = letter.headers
+        inside = wrapping.unwrap(letter.message)
+        if inside is None:
+            return Inside(outer, letter.view, outer, body)
+        body, wrapped = inside.body, True
+        properties = message.view(inside.properties)
+    except MessageError as error:
+        return Inside(outer, View(), {}, body, wrapped, str(error))
+    return Inside(outer, properties, properties.headers or {}, body, wrapped)
 
 
 def is_searched(header: str) -> bool:
@@ -149,15 +160,6 @@ def is_searched(header: str) -> bool:
     return (
         not header.startswith("deadletter-") and header != names.X_DEATH and header not in names.DEATH_SUMMARY
     )
-
-
-def unwrapped(letter: Letter) -> Letter:
-    """The letter itself, or the one inside it. MessageError: its properties cannot be read."""
-    inside = wrapping.unwrap(letter.message)
-    if inside is None:
-        return letter
-    came_by = wrapping.came_by(letter.message) or letter.came_by
-    return Letter(source=letter.source, message=inside, came_by=came_by, redelivered=letter.redelivered)
 
 
 def _same(vhost: str, letter_id: str, headers: Mapping[str, object], view: LetterView, alike: bytes) -> bytes:

@@ -48,10 +48,13 @@ class _BlockHead(NamedTuple):
 
 
 class ArchiveParser:
-    """`feed` it all the bytes, then `finish`."""
+    """`feed` it all the bytes, then `finish`. `room`: a block that would be more, unpacked and with those
+    before it, is none; None: whatever comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int | None = None) -> None:
+        self._room = room
         self._buffer = bytearray()
+        self._unpacked = 0
         self._at = 0
         self._skipped_from: int | None = None
         self._id: bytes | None = None
@@ -120,7 +123,7 @@ class ArchiveParser:
                 self._skip(len(buffer))
             return False
         head = _read_head(buffer)
-        if head is None:
+        if head is None or not self._has_room(head.raw):
             self._skip(1)
             return True
         end = BEFORE_BYTES + head.packed
@@ -140,9 +143,14 @@ class ArchiveParser:
             self._rescue(pieces, head, packed)
         return True
 
+    def _has_room(self, raw: int) -> bool:
+        """For whoever is sent bytes by others: few bytes may unpack to very many."""
+        return self._room is None or self._unpacked + raw <= self._room
+
     def _take(self, pieces: list[Piece], head: _BlockHead, packed: bytes) -> None:
         """A block that is whole."""
         raw = _unpacked(packed, head.raw, portion=max(1, len(packed)))
+        self._unpacked += len(raw)
         if head.kind == BlockKind.HEAD.value:
             self._id = head.id
             told = _told(raw)
@@ -194,7 +202,9 @@ class ArchiveParser:
         kept = 0
         if head.kind == BlockKind.LETTERS.value and self._id in (None, head.id):
             self._id = head.id
-            kept = self._give(pieces, _unpacked(packed, head.raw, portion=_PORTION))
+            raw = _unpacked(packed, head.raw, portion=_PORTION)
+            self._unpacked += len(raw)
+            kept = self._give(pieces, raw)
             self._last = max(self._last, last)
             why = f"of letters {first} to {last}, {head.letters - kept} are damaged or missing"
         else:

@@ -20,6 +20,8 @@ from deadletter.config.settings import Settings
 from deadletter.errors import DeadletterError, StoreUnreachable, UsageError
 from deadletter.operations.records.records import Records
 from deadletter.operations.records.service_records import ServiceRecords, service_records
+from deadletter.operations.service_address import home
+from deadletter.store.letters.quick_look import is_foreign
 from deadletter.store.store_address import SqliteAddress, address_text, parse
 
 LOOK_CONNECT_S: Final = 0.5
@@ -38,6 +40,8 @@ class Whereabouts:
     """`--store` was given, so the store itself is meant."""
     prepare: bool = True
     """Whether a store of an older version is brought up to ours."""
+    create: bool = False
+    """Whether a store that is not there is made."""
 
 
 @asynccontextmanager
@@ -50,19 +54,25 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
         return
     url = store_url(place.settings)
     listen = None if place.store_said else place.settings.serve.listen
-    if listen is not None and await _has(_home(listen), place.token, url):
-        async with service_records(_home(listen), place.token) as records:
+    if listen is not None and await _has(home(listen), place.token, url):
+        async with service_records(home(listen), place.token) as records:
             yield records
         return
     address = parse(url)
-    if isinstance(address, SqliteAddress) and not address.path.exists():
+    if isinstance(address, SqliteAddress) and not place.create and not address.path.exists():
         raise StoreUnreachable(
             f"no letters are stored yet: {address} is not there; dlq serve makes it, or name another one "
             "with --store"
         )
+    if isinstance(address, SqliteAddress) and is_foreign(address):
+        raise StoreUnreachable(
+            f"{address} is a database, but none of ours, and nothing was written into it; name a store with "
+            "--store"
+        )
     from deadletter.operations.records.store_records import opened_records  # slow to load
 
-    async with opened_records(url, prepare=place.prepare) as records:
+    grouping = place.settings.desk.grouping
+    async with opened_records(url, prepare=place.prepare, grouping=grouping) as records:
         yield records
 
 
@@ -74,12 +84,6 @@ def store_url(settings: Settings) -> str:
             "expected a store with letters, got store.url = none; name one with --store, or --at"
         )
     return url
-
-
-def _home(listen: str) -> str:
-    """Where a command on this machine finds a service that listens so."""
-    host, _, port = listen.rpartition(":")
-    return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]', '': '127.0.0.1'}.get(host, host) }:{port}"  # noqa: S104
 
 
 async def _has(at: str, token: str | None, url: str) -> bool:

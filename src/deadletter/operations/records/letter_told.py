@@ -18,12 +18,9 @@ from deadletter.core.deciding.failure import Failure
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
 from deadletter.core.grouping.stacks import read_stack
-from deadletter.core.grouping.stored_letter import unwrapped
+from deadletter.core.grouping.stored_letter import read_inside
 from deadletter.core.letter import header_values, names
-from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import View
 from deadletter.core.letter.parking import MEANINGS, Cause
-from deadletter.errors import MessageError
 from deadletter.operations.records.plain_values import plain_properties, plain_table, utf8
 from deadletter.store.letters.letter_views import GroupView, LetterDetail, LetterRow, LetterStep
 
@@ -127,18 +124,12 @@ class LetterTold:
 def tell(detail: LetterDetail, group: GroupView, own: OwnCode = BY_DEFAULT) -> LetterTold:
     """Whatever its bytes hold."""
     letter = detail.letter
-    unreadable, wrapped = "", False
-    properties, headers, body = View(), dict[str, Any](), letter.body
-    outer: Mapping[str, Any] = headers
-    try:
-        outer = letter.headers
-        inner = unwrapped(letter)
-        wrapped, body = inner is not letter, inner.body
-        properties, headers = inner.view, dict(inner.headers)
-    except MessageError as error:
-        unreadable = str(error)
+    inside = read_inside(letter)
     read = view_letter(
-        headers, broker_keeps_client_deaths=False, content_type=properties.content_type, body=body
+        inside.headers,
+        broker_keeps_client_deaths=False,
+        content_type=inside.properties.content_type,
+        body=inside.body,
     )
     failure = read.failure
     return LetterTold(
@@ -146,21 +137,16 @@ def tell(detail: LetterDetail, group: GroupView, own: OwnCode = BY_DEFAULT) -> L
         group=group,
         exchange=utf8(letter.exchange),
         routing_key=utf8(letter.routing_key),
-        why=_why(detail.row, read, outer),
-        unreadable=unreadable,
-        wrapped=wrapped,
-        timeline=tuple(_in_order(_happenings(detail.row, read, outer, detail.steps))),
+        why=_why(detail.row, read, inside.outer),
+        unreadable=inside.unreadable,
+        wrapped=inside.wrapped,
+        timeline=tuple(_in_order(_happenings(detail.row, read, inside.outer, detail.steps))),
         error=None if failure is None else _error(failure, own),
-        properties=plain_properties(properties),
-        headers=plain_table(headers),
-        body=body_told(body),
+        properties=plain_properties(inside.properties),
+        headers=plain_table(inside.headers),
+        body=body_told(inside.body),
         earlier=detail.earlier,
     )
-
-
-def read_body(letter: Letter) -> bytes:
-    """The application's own body, also of a letter that is wrapped."""
-    return unwrapped(letter).body
 
 
 def body_told(body: bytes) -> BodyTold:

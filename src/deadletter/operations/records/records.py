@@ -16,8 +16,10 @@ from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.letter import Letter
 from deadletter.operations.records.letter_told import LetterTold
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView, LetterRow
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView, LetterRow
 
 HOURS: Final = 24
 """So many hours of a group are told in a list."""
@@ -26,6 +28,8 @@ CHANGED_AT_ONCE: Final = 1_000
 WHO_CHARS: Final = 200
 WHY_CHARS: Final = 1_000
 PROGRAM_CHARS: Final = 4_000
+SOURCE_CHARS: Final = 1_000
+RUN_CHARS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,17 @@ class SplitDone:
     key: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LettersTaken:
+    """What a store made of letters that were put into it."""
+
+    new: int
+    copies: int
+    """Further messages with a letter that is there."""
+    again: int
+    """They were there."""
+
+
 class Records(Protocol):
     """Stored letters and their groups. A group is named by its number or the beginning of its key, a letter
     by its number or the beginning of its id: NotStored where there is none, or several."""
@@ -112,6 +127,11 @@ class Records(Protocol):
         """All of it, exact."""
         ...
 
+    async def exact(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
+        """These letters, exact, as far as they fit into a portion: whoever wants more asks again for those
+        behind the last one. What is missing before it, or where nothing is found at all, is not there."""
+        ...
+
     # -- changing ----------------------------------------------------------------------------------------
     async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView: ...
 
@@ -121,8 +141,19 @@ class Records(Protocol):
 
     async def split(self, key: str, *, who: str) -> SplitDone: ...
 
-    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
-        """At most CHANGED_AT_ONCE of them."""
+    async def last_discard(self, who: str) -> DiscardTold:
+        """NotStored: this person threw nothing away."""
+        ...
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> LettersChanged:
+        """At most CHANGED_AT_ONCE of them; several calls with the same `run` are one discard."""
+        ...
+
+    async def put(
+        self, letters: Sequence[tuple[Letter, StoreKeys]], *, who: str, source: str
+    ) -> LettersTaken:
+        """Exact letters into the store, a portion of them. What is there already is not put there twice.
+        `source`: where they are from, for the audit."""
         ...
 
     async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -12,13 +13,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.letter import Letter
 from deadletter.errors import DeadletterError, NotStored, StoreUnreachable, Unreachable, UsageError
+from deadletter.operations.records.exact_letters import MEDIA_TYPE, NUMBERS, packed, unpacked
 from deadletter.operations.records.letter_told import LetterTold
 from deadletter.operations.records.records import (
+    SOURCE_CHARS,
     GroupChange,
     GroupPage,
     LettersChanged,
     LettersFound,
+    LettersTaken,
     SplitDone,
     StoreTold,
     json_of,
@@ -30,7 +36,7 @@ from deadletter.operations.service_address import (
     token_headers,
     trusts_environment,
 )
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
 
 _ANSWER_S: Final = 60.0
 _T = TypeVar("_T")
@@ -65,6 +71,14 @@ class ServiceRecords:
     async def body(self, name: str) -> bytes:
         return (await self._ask("GET", f"letters/{_part(name)}/body")).content
 
+    async def exact(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
+        answer = await self._ask("GET", "archive", params=[("id", str(one)) for one in ids])
+        try:
+            numbers = [int(one) for one in answer.headers.get(NUMBERS, "").split(",") if one]
+            return dict(zip(numbers, await asyncio.to_thread(unpacked, answer.content), strict=True))
+        except (ValueError, UsageError) as error:
+            raise self._stranger(answer) from error
+
     # -- changing ----------------------------------------------------------------------------------------
     async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView:
         asked = {key: value for key, value in json_of(change).items() if value is not None}
@@ -83,9 +97,23 @@ class ServiceRecords:
     async def split(self, key: str, *, who: str) -> SplitDone:
         return await self._change(SplitDone, "POST", "groups/split", {"key": key, "who": who})
 
-    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
-        wish = {"ids": list(ids), "who": who, "why": why}
+    async def last_discard(self, who: str) -> DiscardTold:
+        return await self._get(DiscardTold, "discards/last", [("who", who)])
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> LettersChanged:
+        wish = {"ids": list(ids), "who": who, "why": why, "run": run}
         return await self._change(LettersChanged, "POST", "letters/discard", wish)
+
+    async def put(
+        self, letters: Sequence[tuple[Letter, StoreKeys]], *, who: str, source: str
+    ) -> LettersTaken:
+        answer = await self._ask(
+            "POST",
+            "archive",
+            params=[("who", who), ("source", source[:SOURCE_CHARS])],
+            content=await asyncio.to_thread(packed, letters),
+        )
+        return self._read(LettersTaken, answer)
 
     async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
         wish = {"ids": list(ids), "who": who, "why": why}
@@ -105,10 +133,17 @@ class ServiceRecords:
         *,
         params: Sequence[tuple[str, str]] = (),
         wish: Mapping[str, object] | None = None,
+        content: bytes | None = None,
     ) -> httpx.Response:
+        kind = {"content-type": MEDIA_TYPE} if content is not None else None
         try:
             answer = await self._client.request(
-                method, path, params=httpx.QueryParams(list(params)), json=wish
+                method,
+                path,
+                params=httpx.QueryParams(list(params)),
+                json=wish,
+                content=content,
+                headers=kind,
             )
         except httpx.ConnectError as error:
             raise Unreachable(f"nobody answers at {self._at} ({error}); start it with: dlq serve") from error
@@ -129,7 +164,7 @@ class ServiceRecords:
         match answer.status_code:
             case 404:
                 return NotStored(detail)
-            case 400 | 422:
+            case 400 | 413 | 422:
                 return UsageError(detail)
             case 503:
                 return StoreUnreachable(detail)
@@ -180,7 +215,7 @@ def letter_params(query: LetterQuery) -> list[tuple[str, str]]:
     told.append(("state", query.state.value if query.state is not None else "any"))
     plain = LetterQuery()
     for name in (
-        "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "died_from_ms",
+        "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "discard", "died_from_ms",
         "died_until_ms", "text", "where", "order", "after", "limit",
     ):  # fmt: skip
         value = getattr(query, name)

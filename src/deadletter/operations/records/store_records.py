@@ -7,29 +7,38 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from deadletter.core.grouping.group_query import GroupQuery
+from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
-from deadletter.errors import UsageError
-from deadletter.operations.records.letter_told import LetterTold, read_body, tell
+from deadletter.core.grouping.stored_letter import StoredLetter, read_inside, stored_letter
+from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.letter import Letter
+from deadletter.errors import NotStored, UsageError
+from deadletter.operations.records.exact_letters import PORTION_BYTES
+from deadletter.operations.records.letter_told import LetterTold, tell
 from deadletter.operations.records.records import (
     CHANGED_AT_ONCE,
     HOURS,
+    SOURCE_CHARS,
     GroupChange,
     GroupLine,
     GroupPage,
     LettersChanged,
     LettersFound,
+    LettersTaken,
     SplitDone,
     StoreTold,
+    json_of,
 )
 from deadletter.operations.records.where_programs import Programs
 from deadletter.store.letters.letter_store import LetterStore, open_letters
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
 from deadletter.store.store_address import address_text
 
 _HOUR_MS: Final = 3_600_000
+_T = TypeVar("_T")
 
 
 class StoreRecords:
@@ -39,10 +48,12 @@ class StoreRecords:
         self,
         store: LetterStore,
         programs: Programs,
+        grouping: Grouping = GROUPED_BY_DEFAULT,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._store = store
         self._programs = programs
+        self._grouping = grouping
         self._now_ms = now_ms
 
     async def store(self) -> StoreTold:
@@ -86,12 +97,9 @@ class StoreRecords:
         )
 
     async def facets(self, query: LetterQuery) -> Facets:
-        if query.looks_inside:
-            raise UsageError(
-                "facets: expected filters that need no look inside letters, got header, text or where; "
-                "their letters can be listed"
-            )
-        return await self._store.facets(query)
+        where = None if query.where is None else await self._programs.question(query.where)
+        told = await self._store.facets(query, where=where)
+        return told if where is None else replace(told, unanswered=where.unanswered)
 
     async def letter(self, name: str) -> LetterTold:
         detail = await self._store.letter(name)
@@ -99,7 +107,10 @@ class StoreRecords:
         return tell(detail, group.group)
 
     async def body(self, name: str) -> bytes:
-        return read_body((await self._store.letter(name)).letter)
+        return read_inside((await self._store.letter(name)).letter).body
+
+    async def exact(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
+        return await self._store.whole(_portion(ids), most_bytes=PORTION_BYTES)
 
     # -- changing ----------------------------------------------------------------------------------------
     async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView:
@@ -124,20 +135,45 @@ class StoreRecords:
         await self._store.split(key, who=who)
         return SplitDone(key=key)
 
-    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
-        return LettersChanged(letters=await self._store.discard(_portion(ids), who=who, why=why))
+    async def last_discard(self, who: str) -> DiscardTold:
+        found = await self._store.last_discard(who)
+        if found is None:
+            raise NotStored(f"{who} has discarded nothing here")
+        return found
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> LettersChanged:
+        return LettersChanged(letters=await self._store.discard(_portion(ids), who=who, why=why, run=run))
 
     async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
         return LettersChanged(letters=await self._store.take_back(_portion(ids), who=who, why=why))
 
+    async def put(
+        self, letters: Sequence[tuple[Letter, StoreKeys]], *, who: str, source: str
+    ) -> LettersTaken:
+        done = await self._store.ingest(await asyncio.to_thread(self._kept, _portion(letters)))
+        told = LettersTaken(new=done.new, copies=done.copies, again=done.again)
+        await self._store.noted(who, "imported", {"file": source[:SOURCE_CHARS], **json_of(told)})
+        return told
+
+    def _kept(self, some: Sequence[tuple[Letter, StoreKeys]]) -> list[StoredLetter]:
+        """As the store that knew them had them, in groups as here."""
+        return [
+            stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=self._grouping)._replace(
+                letter_id=keys.letter_id, same=keys.same, message=keys.message
+            )
+            for letter, keys in some
+        ]
+
 
 @asynccontextmanager
-async def opened_records(url: str, *, prepare: bool = True) -> AsyncIterator[StoreRecords]:
+async def opened_records(
+    url: str, *, prepare: bool = True, grouping: Grouping = GROUPED_BY_DEFAULT
+) -> AsyncIterator[StoreRecords]:
     """The records in the store at this URL."""
     programs = Programs()
     try:
         async with open_letters(url, prepare=prepare) as store:
-            yield StoreRecords(store, programs)
+            yield StoreRecords(store, programs, grouping)
     finally:
         await programs.close()
 
@@ -146,8 +182,9 @@ class LateRecords:
     """Opens the store when it is first asked for, and again later where that failed: for the service, which
     does not wait for its store."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, grouping: Grouping = GROUPED_BY_DEFAULT) -> None:
         self._url = url
+        self._grouping = grouping
         self._opening = asyncio.Lock()
         self._opened: StoreRecords | None = None
         self._open = AsyncExitStack()
@@ -155,7 +192,9 @@ class LateRecords:
     async def __call__(self) -> StoreRecords:
         async with self._opening:
             if self._opened is None:
-                self._opened = await self._open.enter_async_context(opened_records(self._url))
+                self._opened = await self._open.enter_async_context(
+                    opened_records(self._url, grouping=self._grouping)
+                )
             return self._opened
 
     async def close(self) -> None:
@@ -169,7 +208,7 @@ def _bounded(limit: int) -> None:
         )
 
 
-def _portion(ids: Sequence[int]) -> Sequence[int]:
-    if len(ids) > CHANGED_AT_ONCE:
-        raise UsageError(f"ids: expected at most {CHANGED_AT_ONCE:,} letters at once, got {len(ids):,}")
-    return ids
+def _portion(some: Sequence[_T]) -> Sequence[_T]:
+    if len(some) > CHANGED_AT_ONCE:
+        raise UsageError(f"expected at most {CHANGED_AT_ONCE:,} letters at once, got {len(some):,}")
+    return some

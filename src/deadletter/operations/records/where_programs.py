@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deadletter.core.grouping.stored_letter import unwrapped
+from deadletter.core.grouping.stored_letter import read_inside
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import View
-from deadletter.errors import MessageError, UsageError
+from deadletter.errors import UsageError
 from deadletter.jq.process import Asked, JqProcess, refusals
 from deadletter.operations.records.plain_values import plain_properties, plain_table
 from deadletter.operations.records.records import PROGRAM_CHARS
@@ -68,15 +67,9 @@ class WhereProgram:
 
 def document(letter: Letter) -> bytes:
     """What a program sees of a letter. A body that is JSON is put in as it stands: no number is rounded."""
-    properties, headers, body = View(), dict[str, object](), letter.body
-    try:
-        letter = unwrapped(letter)
-        body = letter.body
-        properties, headers = letter.view, plain_table(letter.headers)
-    except MessageError:
-        pass  # its body can still be asked about
-    rest = {"headers": headers, "properties": plain_properties(properties)}
-    return b'{"body":' + _body(body) + b"," + json.dumps(rest).encode()[1:]
+    read = read_inside(letter)
+    rest = {"headers": plain_table(read.headers), "properties": plain_properties(read.properties)}
+    return b'{"body":' + _body(read.body) + b"," + json.dumps(rest).encode()[1:]
 
 
 def _body(body: bytes) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, func, select
@@ -14,10 +15,12 @@ from deadletter.store.letters.letter_list import ROW_STATES
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, clean
 from deadletter.store.letters.letter_tables import groups, letters, names, tallies
 from deadletter.store.letters.letter_views import Facet, Facets
-from deadletter.store.letters.searching import SearchPlan, next_portion, plan_of
+from deadletter.store.letters.searching import SearchPlan, Where, looked_through, plan_of
 
 FACETS_MAX: Final = 10_000
 """Beyond that many, facets count the newest."""
+FACETS_S: Final = 2.0
+"""And as many as can be found in this time."""
 _SHOWN: Final = 50
 _PORTION: Final = 2_500
 _root = groups.alias("root")
@@ -31,15 +34,22 @@ _GROUP: Final = (
 )
 
 
-async def facets(connection: AsyncConnection, query: LetterQuery) -> Facets:
+async def facets(
+    connection: AsyncConnection,
+    query: LetterQuery,
+    *,
+    where: Where | None = None,
+    clock: Callable[[], float],
+) -> Facets:
     """How many. By queue, origin, group and state the counts are kept with every change; anything else is
-    counted, up to FACETS_MAX of the newest, and where letters had to be looked into, as many as may match."""
+    counted, up to FACETS_MAX of the newest, and for so long."""
     if _by_tallies(query):
         return await _tallied(connection, query)
     plan = await plan_of(connection, query)
     if plan is None:
         return Facets(by={}, exact=True, total=0)
-    return await _counted(connection, query, plan)
+    newest = replace(query, order=LetterOrder.NEWEST, after=None)
+    return await _counted(connection, newest, plan, where, clock)
 
 
 def _by_tallies(query: LetterQuery) -> bool:
@@ -82,20 +92,28 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
     return _divided(rows, ("queue", "origin", "group", "category"), exact=True)
 
 
-async def _counted(connection: AsyncConnection, query: LetterQuery, plan: SearchPlan) -> Facets:
+async def _counted(
+    connection: AsyncConnection,
+    query: LetterQuery,
+    plan: SearchPlan,
+    where: Where | None,
+    clock: Callable[[], float],
+) -> Facets:
     found: list[int] = []
-    after: int | None = None
-    while len(found) <= FACETS_MAX:
-        portion = await next_portion(connection, plan, LetterOrder.NEWEST, after, _PORTION)
-        found += portion.ids
-        after = portion.after
-        if after is None:
+    more: int | None = None
+    looked_at = 0
+    until = clock() + FACETS_S
+    async for some in looked_through(connection, query, plan, size=_PORTION, where=where):
+        found += some.ids
+        looked_at += some.looked_at
+        more = some.more
+        if len(found) > FACETS_MAX or clock() >= until:
             break
-    exact = after is None and len(found) <= FACETS_MAX and not query.looks_inside
+    exact = more is None and len(found) <= FACETS_MAX
     times = Counter[tuple[int, int, int]]()
     for start in range(0, min(len(found), FACETS_MAX), ASKED_AT_ONCE):
-        some = found[start : min(start + ASKED_AT_ONCE, FACETS_MAX)]
-        asked = select(letters.c.queue, letters.c.group_id, letters.c.cause).where(letters.c.id.in_(some))
+        ids = found[start : min(start + ASKED_AT_ONCE, FACETS_MAX)]
+        asked = select(letters.c.queue, letters.c.group_id, letters.c.cause).where(letters.c.id.in_(ids))
         times.update((int(q), int(g), int(c)) for q, g, c in await connection.execute(asked))
     called = await _called(connection, sorted({one for queue, _, cause in times for one in (queue, cause)}))
     members = await _members(connection, sorted({group for _, group, _ in times}))
@@ -103,7 +121,8 @@ async def _counted(connection: AsyncConnection, query: LetterQuery, plan: Search
         {**members[group], "queue": called[queue], "cause": called[cause], "letters": letters_}
         for (queue, group, cause), letters_ in times.items()
     ]
-    return _divided(rows, ("queue", "origin", "cause", "group", "category"), exact=exact)
+    told = _divided(rows, ("queue", "origin", "cause", "group", "category"), exact=exact)
+    return replace(told, looked_at=looked_at)
 
 
 async def _called(connection: AsyncConnection, some: Sequence[int]) -> dict[int, str]:

@@ -27,12 +27,12 @@ from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import WORDING, StoredLetter
 from deadletter.store.letters import group_counts, word_index
 from deadletter.store.letters.letter_contents import dictionary_of, framed
+from deadletter.store.letters.letter_ids import same_bytes
 from deadletter.store.letters.letter_rows import (
     ASKED_AT_ONCE,
     Bulk,
     clean,
     name_ids,
-    same_bytes,
     unless_there,
 )
 from deadletter.store.letters.letter_tables import RowState, dictionaries, groups

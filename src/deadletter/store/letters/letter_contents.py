@@ -19,7 +19,8 @@ from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, id_of, in_common
+from deadletter.store.letters.letter_ids import id_of, in_common
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE
 from deadletter.store.letters.letter_tables import contents, dictionaries, letters, names
 
 _LENGTHS: Final = Struct(">BBI")
@@ -70,6 +71,23 @@ async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[i
         known = await _dictionaries(connection, sorted({row.dictionary for row in rows if row.dictionary}))
         for number, dictionary, data, queue in rows:
             found[number] = unframed(unpacked(bytes(data), known.get(dictionary, b"")), queue)
+    return found
+
+
+async def first_of(connection: AsyncConnection, ids: Sequence[int], most_bytes: int) -> list[int]:
+    """As many of these letters as are that many bytes together, in this order, and at least one that is
+    there."""
+    asked = select(letters.c.id, letters.c.bytes).where(letters.c.id.in_(bindparam("some", expanding=True)))
+    sizes: dict[int, int] = {}
+    for start in range(0, len(ids), ASKED_AT_ONCE):
+        rows = await connection.execute(asked, {"some": list(ids[start : start + ASKED_AT_ONCE])})
+        sizes.update((int(number), int(size)) for number, size in rows)
+    found: list[int] = []
+    for number in (one for one in ids if one in sizes):
+        most_bytes -= sizes[number]
+        if found and most_bytes < 0:
+            break
+        found.append(number)
     return found
 
 

@@ -9,7 +9,8 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterState
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, id_of
+from deadletter.store.letters.letter_ids import id_of
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE
 from deadletter.store.letters.letter_tables import RowState, groups, letters, names
 from deadletter.store.letters.letter_views import LetterRow
 

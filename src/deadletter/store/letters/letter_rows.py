@@ -12,11 +12,11 @@ from sqlalchemy import ColumnElement, and_, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from deadletter.store.letters.letter_ids import SAME_BYTES, id_bytes
 from deadletter.store.letters.letter_tables import letters, names
 
 ASKED_AT_ONCE: Final = 500
 """So many values in one question."""
-_SAME_BYTES: Final = 12
 
 
 def clean(value: str) -> str:
@@ -27,41 +27,17 @@ def clean(value: str) -> str:
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
 
 
-def id_bytes(letter_id: str) -> bytes:
-    """An id of ours in sixteen bytes; any other as it is."""
-    try:
-        return bytes.fromhex(letter_id) if len(letter_id) == 32 else letter_id.encode("utf-8", "replace")
-    except ValueError:
-        return letter_id.encode("utf-8", "replace")
-
-
-def same_bytes(letter_id: str, same: bytes) -> bytes:
-    """What a letter and its copies have in common, beginning with the letter's id: one index for both."""
-    return id_bytes(letter_id) + same[:_SAME_BYTES]
-
-
-def id_of(same: bytes) -> str:
-    """The id of the letter that has this in common with its copies."""
-    letter_id = same[:-_SAME_BYTES]
-    return letter_id.hex() if len(letter_id) == 16 else letter_id.decode("utf-8", "replace")
-
-
-def in_common(same: bytes) -> bytes:
-    """What of it says that letters of one id are copies."""
-    return same[-_SAME_BYTES:]
-
-
 def of_id(letter_id: str) -> ColumnElement[bool]:
     """Letters of this id."""
     wanted = id_bytes(letter_id)
-    whole = func.length(letters.c.same) == len(wanted) + _SAME_BYTES
-    return and_(letters.c.same.between(wanted, wanted + b"\xff" * _SAME_BYTES), whole)
+    whole = func.length(letters.c.same) == len(wanted) + SAME_BYTES
+    return and_(letters.c.same.between(wanted, wanted + b"\xff" * SAME_BYTES), whole)
 
 
 def begins_with(digits: str) -> ColumnElement[bool]:
     """Letters of ids of ours that begin with these hexadecimal digits."""
     first, last = bytes.fromhex(digits.ljust(32, "0")), bytes.fromhex(digits.ljust(32, "f"))
-    return letters.c.same.between(first, last + b"\xff" * _SAME_BYTES)
+    return letters.c.same.between(first, last + b"\xff" * SAME_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial, wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from sqlalchemy import event, select, text
+from sqlalchemy import event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -33,37 +33,34 @@ from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import NotStored, StoreUnreachable
+from deadletter.errors import StoreUnreachable
 from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
 from deadletter.store.letters import group_table, letter_changes, searching
+from deadletter.store.letters.discards import STEP, last_discard
 from deadletter.store.letters.facets import facets
 from deadletter.store.letters.group_preview import preview
 from deadletter.store.letters.ingesting import Ingest, Ingested
-from deadletter.store.letters.letter_contents import contents_of, keys_of
-from deadletter.store.letters.letter_list import rows_of
-from deadletter.store.letters.letter_rows import begins_with, id_of, of_id
-from deadletter.store.letters.letter_tables import RowState, letters, steps
+from deadletter.store.letters.letter_contents import contents_of, first_of, keys_of
+from deadletter.store.letters.letter_tables import RowState
 from deadletter.store.letters.letter_views import (
+    DiscardTold,
     Facets,
     GroupDetail,
     GroupingPreview,
     GroupView,
     LetterDetail,
     LetterPage,
-    LetterStep,
 )
+from deadletter.store.letters.one_letter import detail_of
 from deadletter.store.letters.searching import Where
 from deadletter.store.letters.word_index import PendingWords
 from deadletter.store.preparing import migrate
 from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
 CONNECTIONS: Final = 4
-_EARLIER: Final = 20
 _LOCK_PAUSE_S: Final = 0.05
-_ALIKE: Final = 100
-"""So many letters are looked at to tell whether the beginning of an id means one."""
 _FILE: Final = "deadletter-file"
 _CACHE: Final = "PRAGMA cache_size = -16000"
 """16 MB a connection: an index is written all over."""
@@ -143,38 +140,23 @@ class LetterStore:
         async with self._reading() as connection:
             return await searching.find(connection, query, where=where, clock=time.monotonic)
 
-    async def facets(self, query: LetterQuery) -> Facets:
+    async def facets(self, query: LetterQuery, *, where: Where | None = None) -> Facets:
         """How the found ones divide."""
         async with self._reading() as connection:
-            return await facets(connection, query)
+            return await facets(connection, query, where=where, clock=time.monotonic)
 
     async def letter(self, name: str) -> LetterDetail:
         """One letter, by its number here, or by its id or the beginning of it. NotStored: there is none."""
         async with self._reading() as connection:
-            number = await _number_of(connection, name)
-            (row,) = await rows_of(connection, [number])
-            found = await contents_of(connection, [number])
-            taken = await connection.execute(
-                select(steps).where(steps.c.letter == number).order_by(steps.c.id)
-            )
-            told = tuple(
-                LetterStep(at_ms=one.at_ms, step=one.step, who=one.who, why=one.why) for one in taken
-            )
-            others = select(letters.c.id).where(
-                of_id(row.letter_id),
-                letters.c.id != number,
-                letters.c.copy_of.is_(None),
-            )
-            before = [int(one) for (one,) in await connection.execute(others.limit(_EARLIER))]
-            earlier = await rows_of(connection, before)
-            return LetterDetail(row=row, letter=found[number], steps=told, earlier=earlier)
+            return await detail_of(connection, name)
 
-    async def whole(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
-        """These letters, exact, and what the store knows each by: for an archive."""
+    async def whole(self, ids: Sequence[int], *, most_bytes: int) -> dict[int, tuple[Letter, StoreKeys]]:
+        """The first of these letters, exact, and what the store knows each by: for an archive."""
         async with self._reading() as connection:
-            found = await contents_of(connection, ids)
-            keys = await keys_of(connection, ids)
-            return {number: (letter, keys[number]) for number, letter in found.items()}
+            some = await first_of(connection, ids, most_bytes)
+            found = await contents_of(connection, some)
+            keys = await keys_of(connection, some)
+            return {one: (found[one], keys[one]) for one in some if one in found and one in keys}
 
     async def noted(self, who: str, action: str, detail: dict[str, object]) -> None:
         """Write down that somebody did something that no single letter tells."""
@@ -260,9 +242,14 @@ class LetterStore:
             await group_table.split(connection, key)
             await self._note(connection, who, "split", {"key": key})
 
-    async def discard(self, ids: Sequence[int], *, who: str, why: str) -> int:
-        """Throw away; they can be taken back until their time is over. How many they were."""
-        return await self._change(ids, RowState.OPEN, RowState.DISCARDED, "discarded", who, why)
+    async def last_discard(self, who: str) -> DiscardTold | None:
+        async with self._reading() as connection:
+            return await last_discard(connection, who)
+
+    async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> int:
+        """Throw away; they can be taken back until their time is over. How many they were. `run`: several
+        calls with the same one are one discard."""
+        return await self._change(ids, RowState.OPEN, RowState.DISCARDED, STEP, who, why, run=run)
 
     async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> int:
         """Undo a discard. How many they were."""
@@ -270,7 +257,7 @@ class LetterStore:
 
     @_uncut
     async def _change(
-        self, ids: Sequence[int], before: RowState, after: RowState, step: str, who: str, why: str
+        self, ids: Sequence[int], before: RowState, after: RowState, step: str, who: str, why: str, **run: str
     ) -> int:
         async with self._writing() as connection:
             now_ms = self._now_ms()
@@ -278,7 +265,8 @@ class LetterStore:
                 connection, ids, before=before, after=after, step=step, who=who, why=why, now_ms=now_ms
             )
             if changed:
-                await self._note(connection, who, step, {"letters": changed, "why": why})
+                detail = json.dumps({"letters": changed, "why": why, **run})
+                await letter_changes.noted(connection, who=who, action=step, detail=detail, now_ms=now_ms)
             return changed
 
     # -- forgetting --------------------------------------------------------------------------------------
@@ -333,24 +321,6 @@ class LetterStore:
         await letter_changes.noted(
             connection, who=who, action=action, detail=json.dumps(detail), now_ms=self._now_ms()
         )
-
-
-async def _number_of(connection: AsyncConnection, name: str) -> int:
-    if name.isascii() and name.isdigit() and len(name) < 16:
-        found = await connection.scalar(select(letters.c.id).where(letters.c.id == int(name)))
-        if found is not None:
-            return int(found)
-    hexadecimal = 4 <= len(name) < 32 and all(digit in "0123456789abcdef" for digit in name)
-    wanted = begins_with(name) if hexadecimal else of_id(name)
-    asked = select(letters.c.id, letters.c.same).where(wanted, letters.c.copy_of.is_(None))
-    newest = (await connection.execute(asked.order_by(letters.c.id.desc()).limit(_ALIKE))).all()
-    found_ids = {id_of(bytes(same)) for _, same in newest}
-    if len(found_ids) != 1:  # visits of one letter are one: the newest is meant
-        raise NotStored(
-            f"letter {name}: expected its number in the store, or its id or the beginning of it; "
-            f"{'no letter is called so' if not found_ids else 'several begin so'} (dlq letters lists them)"
-        )
-    return int(newest[0][0])
 
 
 async def _keep_a_log(address: SqliteAddress, engine: AsyncEngine) -> None:

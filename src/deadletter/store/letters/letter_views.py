@@ -126,6 +126,17 @@ class LetterPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardTold:
+    """What somebody threw away at once. `discard`: its number, for a query."""
+
+    discard: int
+    who: str
+    at_ms: int
+    letters: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facet:
     """So many letters with this value. `label`: how people call it; of a group its title, as its value is its
     number."""
@@ -137,11 +148,18 @@ class Facet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facets:
-    """How the found ones divide. `exact` is false where only the newest ones were counted."""
+    """How the found ones divide. `exact` is false where only the newest ones were counted: those that could
+    be found within bounds.
+
+    `looked_at`: letters that had to be looked into. `unanswered`: those of which a jq program could say
+    nothing; they do not count.
+    """
 
     by: dict[str, tuple[Facet, ...]]
     exact: bool
     total: int
+    looked_at: int = 0
+    unanswered: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ are bounded: after so much time a page says how far it came, and the next one go
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, select
@@ -23,6 +23,7 @@ from deadletter.core.letter import header_values
 from deadletter.core.letter.letter import Letter
 from deadletter.core.text.glob import glob
 from deadletter.store.letters import word_index
+from deadletter.store.letters.discards import thrown_away_by
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_list import ROW_STATES, rows_of
 from deadletter.store.letters.letter_rows import clean, of_id
@@ -36,6 +37,10 @@ _LOOKED_INTO: Final = 50
 _FEW: Final = 500
 """So few letters are looked into one by one, without asking the index of words."""
 _MAX_WORDS: Final = 20
+_GROUPS_READ: Final = 20_000
+"""In so many groups, the last to fail, a part of a word is looked for."""
+_GROUPS_ASKED: Final = 20
+_WINDOW: Final = 20_000
 _VALUE_CHARS: Final = 4_000
 _QUOTED: Final = re.compile(r'"([^"]+)"|(\S+)')
 
@@ -51,6 +56,10 @@ class SearchPlan:
     words: tuple[str, ...]
     error: str
     """Text in small letters that must be in the error."""
+    error_words: frozenset[str] = frozenset()
+    """Those of the words that are in `error`."""
+    saying: tuple[int, ...] = ()
+    """Groups that say it, perhaps as a part of a word, which the index does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,15 @@ class Portion:
 
     ids: list[int]
     after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """Some that are wanted, among `looked_at` that had to be looked into; `more`: where to go on."""
+
+    ids: list[int]
+    looked_at: int
+    more: int | None
 
 
 async def find(
@@ -72,24 +90,15 @@ async def find(
     plan = await plan_of(connection, query)
     if plan is None:
         return LetterPage(letters=(), more=None, looked_at=0)
-    inside = query.looks_inside
-    size = _PORTION if inside or plan.words or plan.error else query.limit + 1
+    size = _PORTION if query.looks_inside or plan.words or plan.error else query.limit + 1
     until = clock() + LOOK_S
     kept: list[int] = []
     more, looked_at = query.after, 0
-    while True:
-        portion = await next_portion(connection, plan, query.order, more, size)
-        for start in range(0, len(portion.ids), _LOOKED_INTO):
-            some = portion.ids[start : start + _LOOKED_INTO]
-            wanted = await _wanted(connection, some, query, where) if inside else set(some)
-            looked_at += len(some) if inside else 0
-            kept += [number for number in some if number in wanted]
-            if len(kept) > query.limit or clock() >= until:
-                more = some[-1]
-                break
-        else:
-            more = portion.after
-        if more is None or len(kept) > query.limit or clock() >= until:
+    async for some in looked_through(connection, query, plan, size=size, where=where):
+        kept += some.ids
+        looked_at += some.looked_at
+        more = some.more
+        if len(kept) > query.limit or clock() >= until:
             break
     if len(kept) > query.limit:
         kept = kept[: query.limit]
@@ -97,29 +106,112 @@ async def find(
     return LetterPage(letters=await rows_of(connection, kept, query.order), more=more, looked_at=looked_at)
 
 
+async def looked_through(
+    connection: AsyncConnection, query: LetterQuery, plan: SearchPlan, *, size: int, where: Where | None
+) -> AsyncIterator[Looked]:
+    """All that is wanted, little by little, in the order of the query."""
+    after = query.after
+    while True:
+        portion = await next_portion(connection, plan, query.order, after, size)
+        after = portion.after
+        if not query.looks_inside or not portion.ids:
+            yield Looked(ids=portion.ids, looked_at=0, more=after)
+        else:
+            for start in range(0, len(portion.ids), _LOOKED_INTO):
+                some = portion.ids[start : start + _LOOKED_INTO]
+                wanted = await _wanted(connection, some, query, where)
+                last = start + _LOOKED_INTO >= len(portion.ids)
+                yield Looked(
+                    ids=[number for number in some if number in wanted],
+                    looked_at=len(some),
+                    more=after if last else some[-1],
+                )
+        if after is None:
+            return
+
+
 async def next_portion(
     connection: AsyncConnection, plan: SearchPlan, order: LetterOrder, after: int | None, size: int
 ) -> Portion:
     """The letters among the next ones that are as planned; as to words, as far as the index knows."""
     newest = order is LetterOrder.NEWEST
-    asked: Select[Any] = select(letters.c.id, letters.c.error).where(*plan.conditions)
-    asked = asked.order_by(letters.c.id.desc() if newest else letters.c.id)
-    if plan.words:
-        some = await word_index.having(connection, plan.words, after=after, newest=newest, limit=size)
-        asked = asked.where(letters.c.id.in_(bindparam("some", expanding=True)))
-        rows = (await connection.execute(asked, {"some": some})).all() if some else []
-        full, last = len(some) == size, some[-1] if some else None
-    else:
-        if after is not None:
-            asked = asked.where(letters.c.id < after if newest else letters.c.id > after)
-        rows = list((await connection.execute(asked.limit(size))).all())
-        full, last = len(rows) == size, rows[-1].id if rows else None
-    ids = [int(number) for number, error in rows if not plan.error or _says(error, plan.error)]
-    return Portion(ids=ids, after=last if full else None)
+    next_ = _Next(connection, plan, newest=newest, after=after, size=size)
+    found, ends = await next_.rows(plan.words)
+    if plan.saying:
+        words = [word for word in plan.words if word not in plan.error_words]
+        more, ends_too = await next_.said(words)
+        # Neither may run ahead of the other: what is given is whole up to where both came.
+        reached = [end for end in (ends, ends_too) if end is not None]
+        ends = (max(reached) if newest else min(reached)) if reached else None
+        found = {**found, **more}
+        if ends is not None:
+            found = {one: said for one, said in found.items() if (one >= ends if newest else one <= ends)}
+    ids = [one for one, error in found.items() if plan.error in error.lower()]
+    return Portion(ids=sorted(ids, reverse=newest), after=ends)
 
 
-def _says(error: str, wanted: str) -> bool:
-    return wanted in error.lower() and set(words_of(wanted)) <= set(words_of(error))
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """Asks for the next letters and their errors, and where it ended; None: there are no more."""
+
+    connection: AsyncConnection
+    plan: SearchPlan
+    _: KW_ONLY
+    newest: bool
+    after: int | None
+    size: int
+
+    async def rows(
+        self, words: Sequence[str], *further: ColumnElement[bool], size: int = 0
+    ) -> tuple[dict[int, str], int | None]:
+        size = size or self.size
+        asked: Select[Any] = select(letters.c.id, letters.c.error).where(*self.plan.conditions, *further)
+        asked = asked.order_by(letters.c.id.desc() if self.newest else letters.c.id)
+        if words:
+            some = await word_index.having(
+                self.connection, words, after=self.after, newest=self.newest, limit=size
+            )
+            asked = asked.where(letters.c.id.in_(bindparam("some", expanding=True)))
+            rows = (await self.connection.execute(asked, {"some": some})).all() if some else []
+            ends = some[-1] if len(some) == size else None
+        else:
+            if self.after is not None:
+                asked = asked.where(letters.c.id < self.after if self.newest else letters.c.id > self.after)
+            rows = list((await self.connection.execute(asked.limit(size))).all())
+            ends = int(rows[-1].id) if len(rows) == size else None
+        return {int(one): str(error) for one, error in rows}, ends
+
+    async def said(self, words: Sequence[str]) -> tuple[dict[int, str], int | None]:
+        """Letters of the groups that say what the error must say: a few groups one by one, each by index."""
+        saying = self.plan.saying
+        if words:
+            return await self.rows(words, letters.c.group_id.in_(saying))
+        if len(saying) > _GROUPS_ASKED:
+            return await self._among(saying)
+        found: dict[int, str] = {}
+        reached: list[int] = []
+        for group in saying:
+            rows, ends = await self.rows((), letters.c.group_id == group, size=self.size // len(saying) + 1)
+            found.update(rows)
+            reached += [] if ends is None else [ends]
+        return found, (max(reached) if self.newest else min(reached)) if reached else None
+
+    async def _among(self, some: Sequence[int]) -> tuple[dict[int, str], int | None]:
+        """Of many groups: one letter after the other (by index all of them would have to be sorted), and no
+        more than some thousands at once."""
+        # each by itself: both at once would read the whole table
+        first = await self.connection.scalar(select(func.min(letters.c.id)))
+        last = await self.connection.scalar(select(func.max(letters.c.id)))
+        if first is None or last is None:
+            return {}, None
+        if self.newest:
+            edge = (int(last) + 1 if self.after is None else self.after) - _WINDOW
+            within, over = letters.c.id >= edge, edge <= int(first)
+        else:
+            edge = (int(first) - 1 if self.after is None else self.after) + _WINDOW
+            within, over = letters.c.id <= edge, edge >= int(last)
+        found, ends = await self.rows((), (letters.c.group_id + 0).in_(some), within)
+        return found, ends if ends is not None or over else edge
 
 
 async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan | None:
@@ -152,14 +244,28 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan
     if query.message_id is not None:
         conditions.append(columns.message_id == clean(query.message_id))
         words += words_of(clean(query.message_id))
+    if query.discard is not None:
+        conditions.append(await thrown_away_by(connection, query.discard))
     if query.letter_id is not None:
         conditions.append(of_id(query.letter_id))
     if query.died_from_ms is not None or query.died_until_ms is not None:
         conditions += await _died(connection, query)
     error = clean(query.error or "").lower()
+    by_index = bool(words) and not few
     return SearchPlan(
-        conditions=tuple(conditions), words=() if few else tuple(words[:_MAX_WORDS]), error=error
+        conditions=tuple(conditions),
+        words=tuple(words[:_MAX_WORDS]) if by_index else (),
+        error=error,
+        error_words=frozenset(words_of(error)),
+        saying=await _saying(connection, error) if error and by_index else (),
     )
+
+
+async def _saying(connection: AsyncConnection, error: str) -> tuple[int, ...]:
+    """The groups in whose title, error or fingerprint this text is."""
+    told = select(groups.c.id, groups.c.title, groups.c.error_type, groups.c.parts)
+    rows = await connection.execute(told.order_by(groups.c.last_ms.desc()).limit(_GROUPS_READ))
+    return tuple(int(number) for number, *said in rows if any(error in str(one).lower() for one in said))
 
 
 async def _died(connection: AsyncConnection, query: LetterQuery) -> list[ColumnElement[bool]]:

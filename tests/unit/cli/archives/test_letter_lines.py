@@ -19,6 +19,8 @@ from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View, encode
+from deadletter.core.letter.parking import Cause
+from deadletter.core.letter.wrapping import wrap
 
 
 def strict(text: str) -> dict[str, Any]:
@@ -72,3 +74,28 @@ def test_what_a_store_knew() -> None:
     assert told["died_at"] == "2026-11-14T23:46:40.000+00:00"
     assert told["properties"] == {"message_id": "m"}
     assert told["routing_key"] == "k\\xff"
+
+
+def test_a_wrapped_letter_is_told_as_the_one_inside() -> None:
+    inside = RawMessage(encode(View(message_id="m", headers={"tenant": "acme"})), b'{"a": 1}')
+    told = line(wrapped(inside))
+    assert (told["properties"], told["headers"], told["body"]) == (
+        {"message_id": "m"}, {"tenant": "acme"}, {"a": 1},
+    )  # fmt: skip
+    told = line(wrapped(RawMessage(b"\xff\xff\xff", b"words")))
+    assert (told["cause"], told["body_text"], told["died_at"]) == (
+        "unreadable", "words", "2026-11-14T23:46:40.000+00:00",
+    )  # fmt: skip
+    assert told["unreadable"]
+
+
+def wrapped(inside: RawMessage) -> RawMessage:
+    return wrap(
+        inside,
+        source="orders.dlq",
+        came_by=ExchangeKey(b"", b"orders"),
+        move="m",
+        cause=Cause.UNREADABLE,
+        why="",
+        at_ms=1_794_700_000_000,
+    )

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tests.recorded import HOSTILE, parked
 from tests.unit.operations.records.test_letter_told import NOW, told
 
-from deadletter.cli.letters.asking import RecordsWish, age_text, at_text, future_ms, past_ms
+from deadletter.cli.letters.asking import age_text, at_text, future_ms, past_ms
 from deadletter.cli.letters.groups_text import detail_text, letters_table, page_text, why_text
-from deadletter.cli.letters.letter_filters import LetterFilters
+from deadletter.cli.letters.letter_filters import LetterFilters, StateFilters
 from deadletter.cli.letters.letters_command import facets_text, found_text
+from deadletter.cli.letters.record_options import ChangeWish
 from deadletter.cli.letters.show_text import body_text, indented, letter_text
 from deadletter.cli.letters.small_pictures import sparkline
 from deadletter.cli.terminal.progress import GrowingCount
@@ -174,7 +175,7 @@ def test_facets() -> None:
     some = (Facet(value=HOSTILE, letters=1_200), Facet(value="", letters=3))
     shown = facets_text(Facets(by={"queue": some}, exact=False, total=1_203))
     assert safe(shown)
-    assert shown.startswith("the newest 1,203 letters, by\nqueue\n   1,200  boom")
+    assert shown.startswith("the newest 1,203 letters that match, by\nqueue\n   1,200  boom")
     assert shown.endswith("3      (none)")
 
 
@@ -299,15 +300,16 @@ def test_times_and_ages() -> None:
 
 
 def test_whoever_asks_has_a_name() -> None:
-    assert "@" in RecordsWish().named
-    assert RecordsWish(who="anna").named == "anna"
+    assert "@" in ChangeWish().named
+    assert ChangeWish(who="anna").named == "anna"
     with pytest.raises(UsageError, match="--as"):
-        assert RecordsWish(who=" ").named
+        assert ChangeWish(who=" ").named
 
 
 def test_filters_that_say_nothing() -> None:
     assert LetterFilters().says_nothing
-    assert LetterFilters(state="open").says_nothing
+    assert StateFilters().says_nothing
+    assert not StateFilters(state="open").says_nothing
     assert not LetterFilters(older_than="30d").says_nothing
 
 
