@@ -57,6 +57,7 @@ class LetterParams(_Strict):
     """Which letters: all of it must hold."""
 
     id: list[Number] = Field(default=[], max_length=_IDS, description="Numbers of letters.")
+    vhost: Name | None = Field(default=None, description="The vhost of the queue.")
     queue: Name | None = Field(default=None, description="Where they were taken from.")
     origin: Name | None = Field(default=None, description="Where they failed.")
     group: Number | None = Field(default=None, description="The number of their group.")
@@ -84,6 +85,7 @@ class LetterParams(_Strict):
         named = (one.partition("=") for one in self.header)
         return LetterQuery(
             ids=tuple(self.id),
+            vhost=self.vhost,
             queue=self.queue,
             origin=self.origin,
             group=self.group,

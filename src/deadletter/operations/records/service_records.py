@@ -180,7 +180,7 @@ def letter_params(query: LetterQuery) -> list[tuple[str, str]]:
     told.append(("state", query.state.value if query.state is not None else "any"))
     plain = LetterQuery()
     for name in (
-        "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "died_from_ms",
+        "vhost", "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "died_from_ms",
         "died_until_ms", "text", "where", "order", "after", "limit",
     ):  # fmt: skip
         value = getattr(query, name)

@@ -28,18 +28,19 @@ STORE_RETENTION: Final = "store:retention"
 
 async def forget(
     store: LetterStore,
-    retention: Mapping[str, Retention],
+    retention: Mapping[tuple[str, str], Retention],
     emit: Callable[[ServiceEvent], None],
     *,
     look_s: float = LOOK_S,
 ) -> None:
-    """For ever. That the store is away is told by who brings letters; other trouble is told here."""
-    fates = {queue: LetterFate(step=Step.FORGOTTEN, source=queue) for queue in retention}
+    """For ever. `retention`: by vhost and queue. That the store is away is told by who brings letters; other
+    trouble is told here."""
+    fates = {queue: LetterFate(step=Step.FORGOTTEN, source=queue) for _, queue in retention}
     failing = False
     while True:
         try:
-            for queue, kept in retention.items():
-                gone = await _in_portions(partial(store.forget_some, queue, kept))
+            for (vhost, queue), kept in retention.items():
+                gone = await _in_portions(partial(store.forget_some, queue, kept, vhost=vhost))
                 if gone:
                     emit(Confirmed(fates={fates[queue]: gone}))
             await _in_portions(store.fold_counts)

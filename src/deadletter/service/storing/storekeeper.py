@@ -66,7 +66,7 @@ class Storekeeper:
         url: str,
         *,
         batch: int,
-        retention: Mapping[str, Retention],
+        retention: Mapping[tuple[str, str], Retention],
         emit: Callable[[ServiceEvent], None],
     ) -> None:
         self.working: bool = False

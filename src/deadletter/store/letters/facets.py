@@ -21,6 +21,7 @@ FACETS_MAX: Final = 10_000
 _SHOWN: Final = 50
 _PORTION: Final = 2_500
 _root = groups.alias("root")
+_vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")
 _origin = names.alias("origin_name")
 _GROUP: Final = (
@@ -44,6 +45,7 @@ async def facets(connection: AsyncConnection, query: LetterQuery) -> Facets:
 
 def _by_tallies(query: LetterQuery) -> bool:
     return query == LetterQuery(
+        vhost=query.vhost,
         queue=query.queue,
         origin=query.origin,
         group=query.group,
@@ -58,6 +60,8 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
     conditions: list[ColumnElement[bool]] = [tallies.c.letters > 0]
     if query.state is not None:
         conditions.append(tallies.c.state == ROW_STATES[query.state].value)
+    if query.vhost is not None:
+        conditions.append(_vhost.c.name == clean(query.vhost))
     if query.queue is not None:
         conditions.append(_queue.c.name == clean(query.queue))
     if query.origin is not None:
@@ -66,6 +70,7 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
         conditions.append(_root.c.id == query.group)
     asked = (
         select(
+            _vhost.c.name.label("vhost"),
             _queue.c.name.label("queue"),
             *_GROUP,
             func.sum(tallies.c.letters).label("letters"),
@@ -73,10 +78,11 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
         .select_from(tallies)
         .join(groups, groups.c.id == tallies.c.group_id)
         .join(_root, _root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
+        .join(_vhost, _vhost.c.id == tallies.c.vhost)
         .join(_queue, _queue.c.id == tallies.c.queue)
         .join(_origin, _origin.c.id == groups.c.origin)
         .where(*conditions)
-        .group_by(_queue.c.name, _origin.c.name, _root.c.id, _root.c.title, _root.c.category)
+        .group_by(_vhost.c.name, _queue.c.name, _origin.c.name, _root.c.id, _root.c.title, _root.c.category)
     )
     rows = (await connection.execute(asked)).mappings().all()
     return _divided(rows, ("queue", "origin", "group", "category"), exact=True)
@@ -92,16 +98,23 @@ async def _counted(connection: AsyncConnection, query: LetterQuery, plan: Search
         if after is None:
             break
     exact = after is None and len(found) <= FACETS_MAX and not query.looks_inside
-    times = Counter[tuple[int, int, int]]()
+    times = Counter[tuple[int, int, int, int]]()
     for start in range(0, min(len(found), FACETS_MAX), ASKED_AT_ONCE):
         some = found[start : min(start + ASKED_AT_ONCE, FACETS_MAX)]
-        asked = select(letters.c.queue, letters.c.group_id, letters.c.cause).where(letters.c.id.in_(some))
-        times.update((int(q), int(g), int(c)) for q, g, c in await connection.execute(asked))
-    called = await _called(connection, sorted({one for queue, _, cause in times for one in (queue, cause)}))
-    members = await _members(connection, sorted({group for _, group, _ in times}))
+        columns = letters.c.vhost, letters.c.queue, letters.c.cause, letters.c.group_id
+        asked = select(*columns).where(letters.c.id.in_(some))
+        times.update((int(v), int(q), int(c), int(g)) for v, q, c, g in await connection.execute(asked))
+    called = await _called(connection, sorted({one for place in times for one in place[:3]}))
+    members = await _members(connection, sorted({group for *_, group in times}))
     rows = [
-        {**members[group], "queue": called[queue], "cause": called[cause], "letters": letters_}
-        for (queue, group, cause), letters_ in times.items()
+        {
+            **members[group],
+            "vhost": called[vhost],
+            "queue": called[queue],
+            "cause": called[cause],
+            "letters": letters_,
+        }
+        for (vhost, queue, cause, group), letters_ in times.items()
     ]
     return _divided(rows, ("queue", "origin", "cause", "group", "category"), exact=exact)
 
@@ -129,15 +142,16 @@ async def _members(connection: AsyncConnection, some: Sequence[int]) -> dict[int
 
 
 def _divided(rows: Sequence[Mapping[Any, Any]], by: Sequence[str], *, exact: bool) -> Facets:
-    """Sums of rows that have a column `letters`. Groups are told by number, with their title."""
+    """Sums of rows that have a column `letters`. Groups are told by number, with their title, and queues with
+    their vhost."""
     found: dict[str, tuple[Facet, ...]] = {}
     titles = {str(row["group"]): str(row["title"]) for row in rows}
     for name in by:
-        times = Counter[str]()
+        times = Counter[tuple[str, str]]()
         for row in rows:
-            times[str(row[name])] += int(row["letters"])
+            times[str(row[name]), str(row["vhost"]) if name == "queue" else ""] += int(row["letters"])
         found[name] = tuple(
-            Facet(value=value, letters=letters_, label=titles[value] if name == "group" else "")
-            for value, letters_ in times.most_common(_SHOWN)
+            Facet(value=value, letters=letters_, label=titles[value] if name == "group" else "", vhost=vhost)
+            for (value, vhost), letters_ in times.most_common(_SHOWN)
         )
     return Facets(by=found, exact=exact, total=sum(int(row["letters"]) for row in rows))

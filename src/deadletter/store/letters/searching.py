@@ -142,6 +142,8 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan
         if number is None:
             return None
         conditions.append(column == number)
+        if column is columns.queue and query.vhost is None:
+            conditions.append(columns.vhost.in_(await _vhosts(connection, int(number))))
         if column is columns.cause:
             words.append(word_index.cause_word(int(number)))
     if query.group is not None or query.origin is not None:
@@ -160,6 +162,12 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan
     return SearchPlan(
         conditions=tuple(conditions), words=() if few else tuple(words[:_MAX_WORDS]), error=error
     )
+
+
+async def _vhosts(connection: AsyncConnection, queue: int) -> list[int]:
+    """Those that have letters of a queue of this name. Mostly one: then the index has them in their order."""
+    asked = select(tallies.c.vhost).where(tallies.c.queue == queue).distinct()
+    return [int(number) for (number,) in await connection.execute(asked)]
 
 
 async def _died(connection: AsyncConnection, query: LetterQuery) -> list[ColumnElement[bool]]:

@@ -52,7 +52,7 @@ def some(count: int, prefix: str = "n") -> list[StoredLetter]:
 async def keeping(
     url: str, heard: list[ServiceEvent], *, batch: int = 10, retention: Retention | None = None
 ) -> AsyncIterator[Storekeeper]:
-    kept = {"errors": retention or Retention()}
+    kept = {("", "errors"): retention or Retention()}
     keeper = Storekeeper(url, batch=batch, retention=kept, emit=heard.append)
     running = asyncio.create_task(keeper.run())
     try:
@@ -165,7 +165,7 @@ async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
     async with open_letters(url) as store:
         await store.ingest(some(350))
         forgetting = asyncio.create_task(
-            forget(store, {"errors": Retention(letters=20)}, heard.append, look_s=0.01)
+            forget(store, {("", "errors"): Retention(letters=20)}, heard.append, look_s=0.01)
         )
         async with asyncio.timeout(60):
             while not any(isinstance(one, Confirmed) for one in heard):  # noqa: ASYNC110 -- as above
