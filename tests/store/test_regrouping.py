@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 
 import pytest
 from tests.store.grounds import Ground
@@ -210,10 +212,10 @@ async def test_merged_by_a_person_stays_together_and_split_stays_apart(ground: G
         assert not any({"third", "fourth"} <= some for some in await together())
         await check_counts(ground)
         # a person may put them together again
-        groups = {
+        rows = {
             row.error.partition(": ")[2]: row for row in (await store.find(LetterQuery(limit=100))).letters
         }
-        third, fourth = (str(groups[error].group) for error in ("third", "fourth"))
+        third, fourth = (str(rows[error].group) for error in ("third", "fourth"))
         await store.merge(third, fourth, who="ann")
         await regroup(store, ONE)
         assert any({"third", "fourth"} <= some for some in await together())
@@ -301,3 +303,59 @@ async def test_a_rule_says_of_which_category(ground: Ground) -> None:
         )
         await regroup(store, PLAIN)
         assert (await _by_title(store))["the ledger did not answer"].category_by is By.GUESS
+
+
+_KILLED = """
+import asyncio, os, sys
+from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
+from deadletter.store.letters import regrouping
+from deadletter.store.letters.letter_store import open_letters
+
+regrouping.AT_ONCE = 9
+
+async def main(url, group, portions):
+    async with open_letters(url, prepare=False) as store:
+        grouping = Grouping(rules=(GroupingRule(group=group),))
+        for number in range(portions):
+            await store.regrouping.go_on(grouping, who="ann", for_s=0.0)
+        work = store.regrouping._work
+
+        async def killed(*args):
+            await work(*args)
+            os.kill(os.getpid(), 9)
+
+        store.regrouping._work = killed
+        await store.regrouping.go_on(grouping, who="ann", for_s=0.0)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.kills
+async def test_killed_in_the_middle_it_goes_on_there(ground: Ground) -> None:
+    """In each stage, when everything is written and nothing is committed."""
+    async with letters_at(ground) as store:
+        await store.regrouping.put_in_force(PLAIN)
+        await store.ingest(stored(*_some(7, 16)))
+        groups = await store.groups(ALL)
+        await store.merge(str(groups[0].id), str(groups[1].id), who="ann")
+        await store.add_note(str(groups[2].id), "kept", who="ann")
+    stages: list[str] = []
+    for killed in range(40):
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", _KILLED, ground.url, "one", "1" if killed % 2 or killed == 0 else "0"],
+            check=False,
+        )
+        assert ended.returncode == -9
+        stages.append(ground.sql("SELECT stage FROM deadletter_groupings ORDER BY id DESC LIMIT 1"))
+        if stages[-1] == "retiring" and stages.count("retiring") > 1:
+            break
+    assert {"moving", "mending", "retiring"} <= set(stages)
+    async with letters_at(ground) as store:
+        told = await regroup(store, ONE)
+        assert (told.looked_at, told.moved) == (16, 16)
+        await check_counts(ground)
+        told_of = [await store.group(str(group.id)) for group in await store.groups(ALL)]
+        assert [note.text for one in told_of for note in one.notes] == ["kept"]

@@ -30,7 +30,13 @@ from deadletter.operations.records.records import (
     SplitDone,
     StoreTold,
 )
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import (
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+)
 
 PREFIX: Final = "/api/v1"
 _NAME_CHARS: Final = 255
@@ -155,6 +161,10 @@ class SplitWish(_Change):
     key: Name
 
 
+class RegroupWish(_Change):
+    pass
+
+
 class LettersWish(_Change):
     ids: list[Number] = Field(min_length=1, max_length=CHANGED_AT_ONCE)
     why: str = Field(default="", max_length=WHY_CHARS)
@@ -183,6 +193,21 @@ def record_routes(records: RecordsSource) -> APIRouter:
     async def split(wish: SplitWish) -> SplitDone:
         """Take a merged group out again."""
         return await (await records()).split(wish.key, who=wish.who)
+
+    @api.get("/grouping")
+    async def grouping() -> GroupingTold:
+        """The rules of this service, and how far stored letters follow them."""
+        return await (await records()).grouping()
+
+    @api.get("/grouping/preview")
+    async def preview() -> GroupingPreview:
+        """What the rules of this service would make of the letters that are stored."""
+        return await (await records()).preview()
+
+    @api.post("/grouping/regroup")
+    async def regroup(wish: RegroupWish) -> GroupingTold:
+        """Apply the rules of this service to stored letters, for about a second; again until it is done."""
+        return await (await records()).regroup(who=wish.who)
 
     @api.get("/groups/{name}")
     async def group(name: GroupName) -> GroupDetail:

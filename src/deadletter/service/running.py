@@ -115,7 +115,13 @@ class Service:
             for address in _vhosts(settings)
             for queue, retention in settings.desk.in_vhost(address.vhost).items()
         }
-        return Storekeeper(url, batch=settings.desk.batch, retention=kept, emit=self._emit)
+        return Storekeeper(
+            url,
+            batch=settings.desk.batch,
+            retention=kept,
+            grouping=settings.desk.grouping,
+            emit=self._emit,
+        )
 
     def _worker(
         self, settings: Settings, address: Address, source: PolicySource, keeper: Storekeeper | None

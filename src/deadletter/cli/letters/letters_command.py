@@ -89,5 +89,10 @@ def facets_text(facets: Facets) -> str:
     said = [f"{of}, by" if facets.total else "no letters like that"]
     for name, some in facets.by.items():
         if some:
-            said += [name, columns([[f"{one.letters:,}", one.value or "(none)"] for one in some], indent=3)]
+            twice = {one.value for one in some if [other.value for other in some].count(one.value) > 1}
+            rows = [
+                [f"{one.letters:,}", one.value or "(none)", one.vhost if one.value in twice else ""]
+                for one in some
+            ]
+            said += [name, columns(rows, indent=3)]
     return "\n".join(said)

@@ -25,7 +25,7 @@ STEADY_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class GroupPast:
     """What a store knows of a group's past."""
 
     letters: int
@@ -42,7 +42,7 @@ class History:
     """Whether it fails in code of the application's own."""
 
 
-def judge(first: Judgement, history: History, *, now_ms: int) -> Judgement:
+def judge(first: Judgement, history: GroupPast, *, now_ms: int) -> Judgement:
     """History beats the first guess; a person's word and a rule beat history."""
     if first.by is not By.GUESS or first.category in (Category.DATA, Category.OVERLOAD):
         return first

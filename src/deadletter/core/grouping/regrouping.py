@@ -134,8 +134,8 @@ class Settling:
             self._join(pair)
             about |= set(pair)
         components: dict[int, set[int]] = {}
-        for group in about:
-            components.setdefault(self._top(group), set()).add(group)
+        for number in about:
+            components.setdefault(self._top(number), set()).add(number)
         merged: dict[int, int | None] = {}
         for component in components.values():
             lead = self._lead(component, sets, heirs)

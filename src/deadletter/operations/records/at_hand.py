@@ -62,7 +62,9 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
         )
     from deadletter.operations.records.store_records import opened_records  # slow to load
 
-    async with opened_records(url, prepare=place.prepare) as records:
+    async with opened_records(
+        url, prepare=place.prepare, grouping=lambda: place.settings.desk.grouping
+    ) as records:
         yield records
 
 

@@ -17,7 +17,14 @@ from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.operations.records.letter_told import LetterTold
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView, LetterRow
+from deadletter.store.letters.letter_views import (
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+    LetterRow,
+)
 
 HOURS: Final = 24
 """So many hours of a group are told in a list."""
@@ -102,6 +109,10 @@ class Records(Protocol):
 
     async def group(self, name: str) -> GroupDetail: ...
 
+    async def grouping(self) -> GroupingTold:
+        """The rules of whoever answers, and how far stored letters follow them."""
+        ...
+
     async def letters(self, query: LetterQuery) -> LettersFound: ...
 
     async def facets(self, query: LetterQuery) -> Facets: ...
@@ -120,6 +131,14 @@ class Records(Protocol):
     async def merge(self, into: str, other: str, *, who: str) -> GroupView: ...
 
     async def split(self, key: str, *, who: str) -> SplitDone: ...
+
+    async def preview(self) -> GroupingPreview:
+        """What the rules of whoever answers would make of the letters that are stored."""
+        ...
+
+    async def regroup(self, *, who: str) -> GroupingTold:
+        """Apply them, for a while; ask again until it is done. Who stops, and asks later, goes on there."""
+        ...
 
     async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
         """At most CHANGED_AT_ONCE of them."""

@@ -30,7 +30,13 @@ from deadletter.operations.service_address import (
     token_headers,
     trusts_environment,
 )
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import (
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+)
 
 _ANSWER_S: Final = 60.0
 _T = TypeVar("_T")
@@ -52,6 +58,12 @@ class ServiceRecords:
 
     async def group(self, name: str) -> GroupDetail:
         return await self._get(GroupDetail, f"groups/{_part(name)}")
+
+    async def grouping(self) -> GroupingTold:
+        return await self._get(GroupingTold, "grouping")
+
+    async def preview(self) -> GroupingPreview:
+        return await self._get(GroupingPreview, "grouping/preview")
 
     async def letters(self, query: LetterQuery) -> LettersFound:
         return await self._get(LettersFound, "letters", letter_params(query))
@@ -82,6 +94,9 @@ class ServiceRecords:
 
     async def split(self, key: str, *, who: str) -> SplitDone:
         return await self._change(SplitDone, "POST", "groups/split", {"key": key, "who": who})
+
+    async def regroup(self, *, who: str) -> GroupingTold:
+        return await self._change(GroupingTold, "POST", "grouping/regroup", {"who": who})
 
     async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
         wish = {"ids": list(ids), "who": who, "why": why}

@@ -7,9 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from deadletter.core.grouping.group_query import GroupQuery
+from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
 from deadletter.errors import UsageError
 from deadletter.operations.records.letter_told import LetterTold, read_body, tell
@@ -26,10 +27,19 @@ from deadletter.operations.records.records import (
 )
 from deadletter.operations.records.where_programs import Programs
 from deadletter.store.letters.letter_store import LetterStore, open_letters
-from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import (
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+)
 from deadletter.store.store_address import address_text
 
 _HOUR_MS: Final = 3_600_000
+
+GroupingSource: TypeAlias = Callable[[], Grouping]
+"""The rules in force: a service may have read its file again."""
 
 
 class StoreRecords:
@@ -40,8 +50,11 @@ class StoreRecords:
         store: LetterStore,
         programs: Programs,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        *,
+        grouping: GroupingSource = lambda: GROUPED_BY_DEFAULT,
     ) -> None:
         self._store = store
+        self._grouping = grouping
         self._programs = programs
         self._now_ms = now_ms
 
@@ -73,6 +86,12 @@ class StoreRecords:
 
     async def group(self, name: str) -> GroupDetail:
         return await self._store.group(name)
+
+    async def grouping(self) -> GroupingTold:
+        return await self._store.regrouping.told(self._grouping())
+
+    async def preview(self) -> GroupingPreview:
+        return await self._store.preview(self._grouping())
 
     async def letters(self, query: LetterQuery) -> LettersFound:
         _bounded(query.limit)
@@ -124,6 +143,9 @@ class StoreRecords:
         await self._store.split(key, who=who)
         return SplitDone(key=key)
 
+    async def regroup(self, *, who: str) -> GroupingTold:
+        return await self._store.regrouping.go_on(self._grouping(), who=who)
+
     async def discard(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
         return LettersChanged(letters=await self._store.discard(_portion(ids), who=who, why=why))
 
@@ -132,12 +154,14 @@ class StoreRecords:
 
 
 @asynccontextmanager
-async def opened_records(url: str, *, prepare: bool = True) -> AsyncIterator[StoreRecords]:
+async def opened_records(
+    url: str, *, prepare: bool = True, grouping: GroupingSource = lambda: GROUPED_BY_DEFAULT
+) -> AsyncIterator[StoreRecords]:
     """The records in the store at this URL."""
     programs = Programs()
     try:
         async with open_letters(url, prepare=prepare) as store:
-            yield StoreRecords(store, programs)
+            yield StoreRecords(store, programs, grouping=grouping)
     finally:
         await programs.close()
 
@@ -146,8 +170,9 @@ class LateRecords:
     """Opens the store when it is first asked for, and again later where that failed: for the service, which
     does not wait for its store."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, grouping: GroupingSource = lambda: GROUPED_BY_DEFAULT) -> None:
         self._url = url
+        self._grouping = grouping
         self._opening = asyncio.Lock()
         self._opened: StoreRecords | None = None
         self._open = AsyncExitStack()
@@ -155,7 +180,9 @@ class LateRecords:
     async def __call__(self) -> StoreRecords:
         async with self._opening:
             if self._opened is None:
-                self._opened = await self._open.enter_async_context(opened_records(self._url))
+                self._opened = await self._open.enter_async_context(
+                    opened_records(self._url, grouping=self._grouping)
+                )
             return self._opened
 
     async def close(self) -> None:

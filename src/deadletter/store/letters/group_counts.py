@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.store.letters.group_rows import GroupsGone
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, Bulk, Place, add_tallies, clean
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, Bulk, TallyPlace, add_tallies, clean
 from deadletter.store.letters.letter_tables import RowState, groups
 
 MINUTE_MS: Final = 60_000
@@ -80,7 +80,7 @@ async def count(
     if not came:
         return 0
     seen: dict[int, _Seen] = {}
-    tally, size = Counter[Place](), Counter[Place]()
+    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
     minutes = Counter[tuple[int, int]]()
     tagged: dict[tuple[int, str, str], tuple[int, int, int]] = {}
     for group, vhost, queue, letter in came:

@@ -17,7 +17,7 @@ from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import WORDING, searched_text
 from deadletter.store.letters import word_index
 from deadletter.store.letters.letter_contents import contents_of
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, Place, add_tallies, clean
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, TallyPlace, add_tallies, clean
 from deadletter.store.letters.letter_tables import (
     IS_DISCARDED,
     RowState,
@@ -50,7 +50,7 @@ async def change_state(
 ) -> int:
     """Those of these letters that are in one state come into another; how many they were."""
     changed = 0
-    tally, size = Counter[Place](), Counter[Place]()
+    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
     some = letters.c.id.in_(bindparam("some", expanding=True))
     for start in range(0, len(ids), ASKED_AT_ONCE):
         asked = {"some": sorted(ids)[start : start + ASKED_AT_ONCE]}
@@ -184,7 +184,7 @@ async def _forget(connection: AsyncConnection, ids: Sequence[int]) -> None:
         await connection.execute(delete(letters).where(letters.c.id.in_(some)), {"some": also})
     causes = {int(row.id): int(row.cause) for row in (*rows, *further)}
     gone = {"some": list(causes)}
-    tally, size = Counter[Place](), Counter[Place]()
+    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
     for _, group, vhost, queue, state, length, _ in rows:
         tally[group, vhost, queue, state] -= 1
         size[group, vhost, queue, state] -= length

@@ -115,7 +115,7 @@ async def name_ids(connection: AsyncConnection, some: Sequence[str]) -> dict[str
     return found
 
 
-Place: TypeAlias = tuple[int, int, int, int]
+TallyPlace: TypeAlias = tuple[int, int, int, int]
 """Where letters are counted: group, vhost, queue, state. Queues of two vhosts may have one name."""
 _TALLIES: Final = Bulk(
     table="deadletter_tallies",
@@ -142,7 +142,9 @@ COUNTS: Final = Bulk(
 )
 
 
-async def add_tallies(connection: AsyncConnection, tally: Counter[Place], size: Counter[Place]) -> None:
+async def add_tallies(
+    connection: AsyncConnection, tally: Counter[TallyPlace], size: Counter[TallyPlace]
+) -> None:
     """So many letters and bytes more (or fewer) of a place. Once in a transaction, and
     everybody in the same order: nobody waits for one who waits for him."""
     await _TALLIES.put(connection, [(*place, count, size[place]) for place, count in sorted(tally.items())])

@@ -31,7 +31,7 @@ from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import NotStored
-from deadletter.store.letters import group_table, letter_changes, searching
+from deadletter.store.letters import group_history, group_table, letter_changes, searching
 from deadletter.store.letters.facets import facets
 from deadletter.store.letters.group_preview import preview
 from deadletter.store.letters.group_rows import GroupsGone
@@ -262,6 +262,12 @@ class LetterStore:
             return await letter_changes.forget_some(
                 connection, vhost, queue, retention, now_ms=self._now_ms()
             )
+
+    @uncut
+    async def judge_some(self) -> int:
+        """Groups whose category was not judged by their past for a while; 0: there are no more."""
+        async with self._writing() as connection:
+            return await group_history.judge_some(connection, now_ms=self._now_ms())
 
     @uncut
     async def fold_counts(self) -> int:

@@ -5,7 +5,8 @@ Everything within the caller's transaction, and in portions; each may be done tw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import delete, func, insert, select, update
@@ -15,7 +16,14 @@ from deadletter.core.grouping.category import By
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.regrouping import GroupNow, Settled, Settling
 from deadletter.core.grouping.stored_letter import stored_letter
-from deadletter.store.letters.group_counts import MINUTE_MS, TAGS, tags_of
+from deadletter.store.letters.group_counts import (
+    MINUTE_MS,
+    NEVER_FIRST_MS,
+    NEVER_LAST_MS,
+    TAGS,
+    add_totals,
+    tags_of,
+)
 from deadletter.store.letters.letter_rows import COUNTS
 from deadletter.store.letters.letter_tables import (
     apart,
@@ -32,8 +40,8 @@ from deadletter.store.letters.letter_tables import (
 )
 from deadletter.store.letters.regrouping import ALL, readable
 
-MENDED_AT_ONCE: Final = 20
-RETIRED_AT_ONCE: Final = 20
+MENDED_AT_ONCE: Final = 5
+RETIRED_AT_ONCE: Final = 10
 _LATE: Final = 500
 """So many letters that came since are looked at; where there are more, first and last stay as they are."""
 _STATE: Final = ("state", "until_ms", "resolved_ms", "reopened_ms", "reopened_release")
@@ -42,7 +50,8 @@ _CATEGORY: Final = ("category", "category_by", "category_why")
 
 async def mend(connection: AsyncConnection, after: int, last_letter: int) -> int | None:
     """The next groups that lost letters and have some; where to go on. None: there are no more."""
-    asked = select(regrouped.c.before).where(regrouped.c.before > after).distinct()
+    lost = select(regrouped.c.before).join(groups, groups.c.id == regrouped.c.before)
+    asked = lost.where(regrouped.c.before > after, groups.c.total > 0).distinct()
     rows = await connection.execute(asked.order_by(regrouped.c.before).limit(MENDED_AT_ONCE))
     some = [int(number) for (number,) in rows]
     await lock(connection, some)
@@ -142,7 +151,6 @@ async def settle(connection: AsyncConnection) -> Settled:
         heirs = [{"before": a, "after": b, "letters": 0} for a, b in sorted(settled.heirs.items())]
         await connection.execute(insert(regrouped), heirs)
     await connection.execute(delete(apart))
-    await connection.execute(delete(seen))
     return settled
 
 
@@ -155,7 +163,8 @@ async def _groups_now(connection: AsyncConnection) -> tuple[dict[int, GroupNow],
     }
     now: dict[int, GroupNow] = {}
     keys: dict[str, int] = {}
-    for row in await connection.execute(select(groups)):
+    told = ("id", "key", "merged_into", "category_by", *_STATE)
+    for row in await connection.execute(select(*(groups.c[name] for name in told))):
         keys[row.key] = int(row.id)
         said = (
             row.state != GroupState.OPEN.value
@@ -218,50 +227,59 @@ async def retire(connection: AsyncConnection) -> list[tuple[int, str, int]]:
             select(letters.c.group_id).where(letters.c.group_id.in_(list(heirs))).distinct()
         )
     }
-    done: list[tuple[int, str, int]] = []
-    for group, heir in heirs.items():
-        if group in rows and group not in busy and heir in rows:
-            await _hand_over(connection, rows[group], heir)
-            done.append((group, str(rows[group].key), heir))
+    ready = {group for group in heirs if group in rows and group not in busy and heirs[group] in rows}
+    gone = {group: heir for group, heir in heirs.items() if group in ready}
+    if gone:
+        await _hand_over(connection, gone)
+        for group, heir in gone.items():
+            if rows[group].total > 0:  # of letters that are forgotten
+                await _add_forgotten(connection, group, heir, int(rows[group].total))
+        await _empty(connection, gone, rows)
     await connection.execute(delete(regrouped).where(regrouped.c.before.in_(list(heirs))))
-    return done or [(0, "", 0)]
+    return [(group, str(rows[group].key), heir) for group, heir in gone.items()] or [(0, "", 0)]
 
 
-async def _hand_over(connection: AsyncConnection, row: Any, heir: int) -> None:
-    group = int(row.id)
+async def _hand_over(connection: AsyncConnection, gone: Mapping[int, int]) -> None:
+    """Notes, dictionaries, and what is known of letters that are forgotten."""
+    some = list(gone)
     for table in (notes, dictionaries):
-        await connection.execute(update(table).where(table.c.group_id == group).values(group_id=heir))
-    left = select(counts.c.minute, counts.c.letters).where(counts.c.group_id == group)
-    minutes = [(heir, int(minute), int(some)) for minute, some in await connection.execute(left)]
+        heir = select(regrouped.c.after).where(regrouped.c.before == table.c.group_id).scalar_subquery()
+        await connection.execute(update(table).where(table.c.group_id.in_(some)).values(group_id=heir))
+    minutes = Counter[tuple[int, int]]()
+    left = select(counts).where(counts.c.group_id.in_(some))
+    for group, minute, letters_ in await connection.execute(left):
+        minutes[gone[int(group)], int(minute)] += int(letters_)
     if minutes:
-        await COUNTS.put(connection, minutes)
-    tagged = [
-        (heir, tag.kind, tag.value, int(tag.letters), int(tag.first_ms), int(tag.last_ms))
-        for tag in await connection.execute(select(tags).where(tags.c.group_id == group))
-    ]
+        await COUNTS.put(connection, [(*place, letters_) for place, letters_ in sorted(minutes.items())])
+    tagged: dict[tuple[int, str, str], tuple[int, int, int]] = {}
+    for row in await connection.execute(select(tags).where(tags.c.group_id.in_(some))):
+        tag = (gone[int(row.group_id)], str(row.kind), str(row.value))
+        times, first_ms, last_ms = tagged.get(tag, (0, row.first_ms, row.last_ms))
+        tagged[tag] = (times + row.letters, min(first_ms, row.first_ms), max(last_ms, row.last_ms))
     if tagged:
-        await TAGS.put(connection, tagged)
-    if row.total > 0:  # of letters that are forgotten
-        await _mend_roughly(connection, group, 2**62, -(2**62))
-        bounds = select(groups.c.first_ms, groups.c.last_ms).where(groups.c.id == group)
-        first_ms, last_ms = (await connection.execute(bounds)).one()
-        was = (
-            await connection.execute(
-                select(groups.c.total, groups.c.first_ms, groups.c.last_ms).where(groups.c.id == heir)
-            )
-        ).one()
-        more = {
-            "total": was.total + row.total,
-            "first_ms": min(was.first_ms, first_ms),
-            "last_ms": max(was.last_ms, last_ms),
-        }
-        await connection.execute(update(groups).where(groups.c.id == heir).values(**more))
+        await TAGS.put(connection, [(*tag, *told) for tag, told in sorted(tagged.items())])
+
+
+async def _add_forgotten(connection: AsyncConnection, group: int, heir: int, total: int) -> None:
+    await _mend_roughly(connection, group, NEVER_FIRST_MS, NEVER_LAST_MS)
+    bounds = select(groups.c.first_ms, groups.c.last_ms).where(groups.c.id == group)
+    first_ms, last_ms = (await connection.execute(bounds)).one()
+    await add_totals(connection, [(total, int(first_ms), int(last_ms), heir)])
+
+
+async def _empty(connection: AsyncConnection, gone: Mapping[int, int], rows: Mapping[int, Any]) -> None:
     for table in (counts, tags, tallies):
-        await connection.execute(delete(table).where(table.c.group_id == group))
-    if row.merged_into is None:
-        await connection.execute(delete(groups).where(groups.c.id == group))
-    else:
-        of = select(groups.c.first_ms, groups.c.last_ms).where(groups.c.id == heir)
+        await connection.execute(delete(table).where(table.c.group_id.in_(list(gone))))
+    merged = [group for group in gone if rows[group].merged_into is not None]
+    for group in merged:
+        of = select(groups.c.first_ms, groups.c.last_ms).where(groups.c.id == gone[group])
         first_ms, last_ms = (await connection.execute(of)).one()
         empty = {"total": 0, "first_ms": first_ms, "last_ms": last_ms}
         await connection.execute(update(groups).where(groups.c.id == group).values(**empty))
+    alone = [group for group in gone if group not in merged]
+    await connection.execute(delete(groups).where(groups.c.id.in_(alone)))
+
+
+async def clear(connection: AsyncConnection) -> None:
+    """What was seen on the way is needed no more."""
+    await connection.execute(delete(seen))

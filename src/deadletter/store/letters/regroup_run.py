@@ -1,5 +1,5 @@
 """Groups stored letters anew, a portion after the other: each is a transaction, and between two is a pause at
-least as long as it took, so that whoever brings letters waits for one portion at most."""
+least as long as its write took, so that whoever brings letters waits for one portion at most."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ class Regrouping:
         """Begin, or go on where it was stopped, for a while. Done when its stage says so."""
         until = time.monotonic() + for_s
         while True:
-            started = time.monotonic()
-            now = await self._portion(grouping, who)
-            ended = time.monotonic()
-            if now.stage is RegroupStage.DONE or ended >= until:
+            now, wrote_s = await self._portion(grouping, who)
+            if now.stage is RegroupStage.DONE or time.monotonic() >= until:
                 return await self.told(grouping)
-            await asyncio.sleep(max(PAUSE_S, ended - started))
+            await asyncio.sleep(max(PAUSE_S, wrote_s))
 
     @uncut
-    async def _portion(self, grouping: Grouping, who: str) -> GroupingNow:
+    async def _portion(self, grouping: Grouping, who: str) -> tuple[GroupingNow, float]:
+        """How far it is now, and how long nobody else could write."""
         async with self._connections.reading() as connection:
             now = await regrouping.in_force(connection)
             mine = now is not None and now.digest == grouping.digest
             if mine and now is not None and now.stage is RegroupStage.MOVING:
-                some = await regrouping.look(connection, grouping, now.reached)
+                some = await regrouping.look(connection, grouping, now)
             else:
                 some = []
         async with self._connections.writing() as connection:
+            started = time.monotonic()
             await regrouping.alone(connection)
             again = await regrouping.put_in_force(connection, grouping.digest, now_ms=self._now_ms())
             if again.stage is RegroupStage.BEHIND:
@@ -73,7 +73,7 @@ class Regrouping:
                 await self._work(connection, grouping, again, some, who)
             done = await regrouping.in_force(connection)
             assert done is not None
-            return done
+        return done, time.monotonic() - started
 
     async def _work(
         self,
@@ -88,7 +88,7 @@ class Regrouping:
                 if some:
                     await regrouping.move(connection, grouping, now, some)
                 else:
-                    await regrouping.reach(connection, now, RegroupStage.MENDING, last_letter=now.reached)
+                    await regrouping.reach(connection, now, RegroupStage.MENDING)
             case RegroupStage.MENDING:
                 reached = await regroup_ending.mend(connection, now.reached, now.last_letter)
                 stage = RegroupStage.SETTLING if reached is None else now.stage
@@ -104,8 +104,13 @@ class Regrouping:
                             connection, who, "regrouped", {"group": group, "key": key, "into": heir}
                         )
                 if not gone:
+                    await regroup_ending.clear(connection)
                     await regrouping.reach(connection, now, RegroupStage.DONE)
-                    told = {"letters": now.looked_at, "moved": now.moved, "before": now.groups_before}
+                    told: dict[str, object] = {
+                        "letters": now.looked_at,
+                        "moved": now.moved,
+                        "before": now.groups_before,
+                    }
                     await self._note(connection, who, "regroup done", told)
             case RegroupStage.BEHIND | RegroupStage.DONE:
                 return

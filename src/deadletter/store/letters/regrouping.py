@@ -40,11 +40,11 @@ from deadletter.store.letters.group_counts import (
 from deadletter.store.letters.group_rows import category_values, ensure_groups
 from deadletter.store.letters.letter_changes import FORGET_LOCK
 from deadletter.store.letters.letter_contents import contents_of
-from deadletter.store.letters.letter_rows import COUNTS, Bulk, Place, add_tallies, clean, name_ids
+from deadletter.store.letters.letter_rows import COUNTS, Bulk, TallyPlace, add_tallies, clean, name_ids
 from deadletter.store.letters.letter_tables import groupings, groups, letters
 from deadletter.store.letters.letter_views import RegroupStage
 
-AT_ONCE: Final = 200
+AT_ONCE: Final = 100
 """So many letters are one transaction."""
 ALL: Final = ""
 """The kind of what was seen of a whole group."""
@@ -72,7 +72,7 @@ class GroupingNow:
     reached: int
     """The letter, or the group, after which to go on."""
     last_letter: int
-    """Up to which letters were looked at."""
+    """The last one that is looked at."""
     looked_at: int
     moved: int
     groups_before: int
@@ -138,12 +138,16 @@ async def put_in_force(connection: AsyncConnection, digest: str, *, now_ms: int)
 
 
 async def begin(connection: AsyncConnection, now: GroupingNow) -> None:
-    """From the first letter. What an earlier one moved is kept: groups that it left are still to go."""
+    """From the first letter to the last that is here: those that come are in their groups. What an earlier
+    one moved is kept: groups that it left are still to go."""
     await connection.execute(delete(tables.seen))
     shown = await connection.scalar(
         select(func.count()).select_from(groups).where(groups.c.merged_into.is_(None))
     )
-    await reach(connection, now, RegroupStage.MOVING, groups_before=int(shown or 0))
+    last = await connection.scalar(select(func.max(letters.c.id)))
+    await reach(
+        connection, now, RegroupStage.MOVING, groups_before=int(shown or 0), last_letter=int(last or 0)
+    )
 
 
 async def reach(
@@ -155,12 +159,12 @@ async def reach(
 
 
 # -- a portion -------------------------------------------------------------------------------------------
-async def look(connection: AsyncConnection, grouping: Grouping, reached: int) -> list[LookedAt]:
+async def look(connection: AsyncConnection, grouping: Grouping, now: GroupingNow) -> list[LookedAt]:
     """The next letters, read and grouped: nothing is changed yet. Empty: there are no more."""
     asked = (
         select(letters.c.id, letters.c.group_id, groups.c.key, letters.c.died_ms, letters.c.copy_of)
         .outerjoin(groups, groups.c.id == letters.c.group_id)
-        .where(letters.c.id > reached)
+        .where(letters.c.id > now.reached, letters.c.id <= now.last_letter)
         .order_by(letters.c.id)
         .limit(AT_ONCE)
     )
@@ -270,7 +274,7 @@ async def _move_rows(connection: AsyncConnection, rows: Sequence[tuple[int, int]
 async def _recount(connection: AsyncConnection, going: Sequence[tuple[LookedAt, Any, int]]) -> None:
     if not going:
         return
-    tally, size = Counter[Place](), Counter[Place]()
+    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
     ways = Counter[tuple[int, int]]()
     totals: dict[int, tuple[int, int, int]] = {}
     tagged: dict[tuple[int, str, str], tuple[int, int, int]] = {}
