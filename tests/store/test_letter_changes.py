@@ -17,16 +17,17 @@ from tests.store.parked import MINUTE_MS, NOON_MS, Clock, letters_at, parked, st
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery, LetterState
 from deadletter.core.grouping.retention import Retention
+from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.store.letters.letter_changes import FORGET_AT_ONCE, HOURS_AFTER_MIN
 from deadletter.store.letters.letter_store import LetterStore
 
 RECOUNTED = (
-    "SELECT group_id, queue, state, count(*), sum(bytes) FROM deadletter_letters WHERE copy_of IS NULL "
-    "GROUP BY group_id, queue, state ORDER BY 1, 2, 3"
+    "SELECT group_id, vhost, queue, state, count(*), sum(bytes) FROM deadletter_letters "
+    "WHERE copy_of IS NULL GROUP BY group_id, vhost, queue, state ORDER BY 1, 2, 3, 4"
 )
 TALLIED = (
-    "SELECT group_id, queue, state, letters, bytes FROM deadletter_tallies WHERE letters <> 0 OR bytes <> 0 "
-    "ORDER BY 1, 2, 3"
+    "SELECT group_id, vhost, queue, state, letters, bytes FROM deadletter_tallies "
+    "WHERE letters <> 0 OR bytes <> 0 ORDER BY 1, 2, 3, 4"
 )
 ORPHANS = (
     "SELECT (SELECT count(*) FROM deadletter_letters l LEFT JOIN deadletter_letters f ON f.id = l.copy_of "
@@ -259,3 +260,28 @@ async def _do(store: LetterStore, what: str, told: list[int]) -> None:
             elif what == "split" and keys:
                 for key in (await store.group(keys[0])).merged[:1]:
                     await store.split(key, who="a")
+
+
+async def test_queues_of_two_vhosts_may_have_one_name(ground: Ground) -> None:
+    """Each has its own retention, its own count, and its own place in a search."""
+
+    def of(vhost: str, *numbers: int) -> list[StoredLetter]:
+        return [stored_letter(parked(n, queue="q"), now_ms=NOON_MS, vhost=vhost) for n in numbers]
+
+    async with letters_at(ground) as store:
+        await store.ingest([*of("/", 1, 2, 3), *of("shop", 4, 5)])
+        (queues,) = {(await store.facets(LetterQuery())).by["queue"]}
+        assert {(one.value, one.vhost): one.letters for one in queues} == {("q", "/"): 3, ("q", "shop"): 2}
+        counted = (await store.facets(LetterQuery(cause="retries-exhausted"))).by["queue"]
+        assert set(counted) == set(queues)
+        assert (await store.facets(LetterQuery(vhost="shop", queue="q"))).total == 2
+        assert len((await store.find(LetterQuery(queue="q"))).letters) == 5
+        assert len((await store.find(LetterQuery(queue="q", vhost="/"))).letters) == 3
+        assert await store.forget_some("q", Retention(letters=0)) == 0, "of no vhost there is none"
+        assert await store.forget_some("q", Retention(letters=2), vhost="shop") == 0
+        assert await store.forget_some("q", Retention(letters=2), vhost="/") == 1
+        await store.discard([2, 4], who="ann", why="")
+        assert await store.forget_some("q", Retention(discarded_ms=-1), vhost="/") == 1
+        assert (await store.facets(LetterQuery(vhost="shop", queue="q", state=None))).total == 2
+        assert await store.forget_some("q", Retention(bytes=8), vhost="shop") == 1
+        _counts_hold(ground)

@@ -82,7 +82,7 @@ async def test_a_full_disk(sqlite_ground: SqliteGround, pages: int) -> None:
         with pytest.raises(StoreUnreachable, match="cannot be used: database or disk is full"):
             await store.ingest(stored(*stuck, *BATCH))
         await _all_once(store, 1)
-        event.remove(store._engine.sync_engine, "checkout", limit)
+        event.remove(store._connections._engine.sync_engine, "checkout", limit)
         _on_every_connection(store, "PRAGMA max_page_count = 1073741823")
         assert (await store.ingest(stored(*BATCH))).new == len(BATCH)
         await _all_once(store, len(BATCH) + 1)
@@ -95,7 +95,7 @@ def _on_every_connection(store: LetterStore, statement: str) -> Callable[..., No
         cursor.execute(statement)
         cursor.close()
 
-    event.listen(store._engine.sync_engine, "checkout", set_it)
+    event.listen(store._connections._engine.sync_engine, "checkout", set_it)
     return set_it
 
 

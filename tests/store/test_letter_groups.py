@@ -1,6 +1,7 @@
 """Groups of letters: counted, closed and opened again, asleep, noted on, merged and taken apart.
 
-About `store.letters.group_table`, `store.letters.group_counts`, `store.letters.letter_views`.
+About `store.letters.group_table`, `store.letters.group_counts`, `store.letters.group_history`,
+`store.letters.letter_views`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import pytest
 from tests.store.grounds import Ground
 from tests.store.parked import MINUTE_MS, NOON_MS, Clock, letters_at, parked, stored
 
-from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery
@@ -188,3 +189,34 @@ async def test_merged_groups_are_one_and_split_give_everything_back(ground: Grou
         await other_instance.ingest(stored(parked(10, error="second")))
         assert (await _by_title(store))["second"].open == 7
         assert {row.group for row in (await store.find(LetterQuery(group=two.id))).letters} == {two.id}
+
+
+async def test_the_past_of_a_group_tells_its_category(ground: Ground) -> None:
+    clock = Clock()
+    day_ms = 24 * 60 * MINUTE_MS
+    async with letters_at(ground, clock) as store:
+        burst = [parked(n, error="burst", kind="KeyError", at_ms=NOON_MS + n) for n in range(3)]
+        steady = [parked(10 + n, error="steady", at_ms=NOON_MS + n * 300 * MINUTE_MS) for n in range(8)]
+        said = [parked(20 + n, error="said", at_ms=NOON_MS + n) for n in range(3)]
+        await store.ingest(stored(*burst, *said))
+        await store.set_category((await _by_title(store))["said"].key, Category.DATA, who="ann")
+        assert await store.judge_some() == 1
+        assert {group.category_by for group in (await _by_title(store)).values()} == {By.GUESS, By.PERSON}
+        assert await store.judge_some() == 0, "not again before an hour is over"
+        clock.now_ms = NOON_MS + 2 * day_ms
+        await store.ingest(stored(*steady))
+        assert await store.judge_some() == 2
+        groups = await _by_title(store)
+        assert (groups["burst"].category, groups["burst"].category_by) == (Category.TRANSIENT, By.HISTORY)
+        assert "and none in the 2 d since" in groups["burst"].category_why
+        assert (groups["steady"].category, groups["steady"].category_by) == (Category.PERMANENT, By.HISTORY)
+        assert "none of 24 tries went through" in groups["steady"].category_why
+        assert groups["said"].category is Category.DATA
+        (found,) = await store.groups(GroupQuery(states=(), category=Category.TRANSIENT))
+        assert found.id == groups["burst"].id
+        # it goes on: then the first guess holds again
+        await store.ingest(stored(parked(30, error="burst", kind="KeyError", at_ms=clock.now_ms)))
+        clock.now_ms += day_ms // 24
+        await store.judge_some()
+        group = (await _by_title(store))["burst"]
+        assert (group.category, group.category_by) == (Category.BUG, By.GUESS)

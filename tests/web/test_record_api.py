@@ -452,6 +452,7 @@ moments = st.none() | st.integers(0, 2**62)
     st.builds(
         LetterQuery,
         ids=st.lists(st.integers(0, 2**60), max_size=5).map(tuple),
+        vhost=st.none() | words,
         queue=st.none() | words,
         origin=st.none() | words,
         group=moments,

@@ -1,6 +1,7 @@
 """The commands about stored letters: on the store, and through a service that has it, with the same words.
 
-About `cli.letters.groups_command`, `cli.letters.letters_command`, `cli.letters.show_command`,
+About `cli.letters.groups_command`, `cli.letters.regroup_command`, `cli.letters.letters_command`,
+`cli.letters.show_command`,
 `cli.letters.discard_command`, `cli.letters.group_options`, `cli.letters.letter_options`,
 `cli.letters.record_options`, `cli.letters.completing`, `cli.terminal.option_sets`,
 `store.letters.quick_look`, `store.letters.letter_ids`,
@@ -522,3 +523,53 @@ def test_a_shell_hears_nothing_of_an_error(tmp_path: Path) -> None:
         assert (told.stdout.strip(), told.stderr) == ("", "")
     assert not (tmp_path / "nothere.db").exists()
     assert completing.causes("handler") == ["handler"]
+
+
+def test_changed_rules_are_shown_first_and_then_applied(tmp_path: Path) -> None:
+    """On the store itself; a service with other rules is not made to follow a file that it has not read."""
+    path = tmp_path / "letters.db"
+    url = asyncio.run(make(path, int(time.time() * 1000)))
+    file = tmp_path / "deadletter.toml"
+    file.write_text("[[desk.groups]]\ngroup = 'one'\ncategory = 'data'\n")
+    dlq = Terminal(tmp_path, {"DLQ_STORE": url, "HOME": str(tmp_path)}, path)
+    before = dlq.data("groups", "--state", "any")["groups"]
+    seen = dlq("groups", "--regroup")
+    assert seen.returncode == 0, seen.stderr
+    assert f"{len(before)} groups → " in seen.stdout
+    assert "nothing was changed" in seen.stdout
+    assert dlq.data("groups", "--regroup")["stage"] == "behind"
+    with answering(url) as at:
+        refused = dlq("groups", "--regroup", "--yes", "--at", at)
+        assert refused.returncode == 2
+        assert "got one with others" in refused.stderr
+    assert dlq.data("groups", "--state", "any")["groups"] == before
+    done = dlq("groups", "--regroup", "--yes", "--as", "anna")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(before)} groups → " in done.stdout
+    after = dlq.data("groups", "--state", "any")["groups"]
+    assert not {group["key"] for group in after} & {group["key"] for group in before}
+    assert {group["origin"] for group in after} == {group["origin"] for group in before}
+    assert sum(group["total"] for group in after) == sum(group["total"] for group in before)
+    assert "category data, by a rule: " in dlq("groups", "--why", str(after[0]["id"])).stdout
+    again = dlq("groups", "--regroup", "--yes")
+    assert "are grouped by these rules, in force since" in again.stdout
+    with sqlite3.connect(path) as connection:
+        told = connection.execute("SELECT DISTINCT who FROM deadletter_audit WHERE action LIKE 'regroup%'")
+        assert told.fetchall() == [("anna",)]
+
+
+def test_a_service_applies_its_rules(tmp_path: Path) -> None:
+    url = asyncio.run(make(tmp_path / "letters.db", int(time.time() * 1000)))
+    dlq = Terminal(tmp_path, {"DLQ_STORE": url, "HOME": str(tmp_path)}, tmp_path / "letters.db")
+    with answering(url) as at:
+        before = dlq.data("groups", "--state", "any", "--at", at)["groups"]
+        assert dlq.data("groups", "--regroup", "--at", at)["preview"]["before"] == len(before)
+        told = dlq.data("groups", "--regroup", "--yes", "--at", at)
+        assert (told["done"], told["stage"], told["moved"]) == (True, "done", 0)
+        assert dlq.data("groups", "--state", "any", "--at", at)["groups"] == before
+
+
+def test_what_regroup_does_not_go_with(tmp_path: Path) -> None:
+    dlq = Terminal(tmp_path, {"HOME": str(tmp_path)}, tmp_path / "letters.db")
+    for some in (["--yes"], ["12", "--regroup"], ["--regroup", "--preview"], ["--regroup", "--why", "1"]):
+        assert dlq("groups", *some).returncode == 2

@@ -194,7 +194,7 @@ class _Desk:
         self.metrics = Metrics(lines_dropped=lines_dropped)
         self.health = ServiceHealth(time.monotonic)
         url = settings.store.in_force(os.environ, Path.home())
-        self._records = None if url is None else LateRecords(url, settings.desk.grouping)
+        self._records = None if url is None else LateRecords(url, lambda: service.settings.desk.grouping)
         self.board = Board(
             instance=instance,
             broker=settings.broker.name,

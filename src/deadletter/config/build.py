@@ -39,6 +39,7 @@ from deadletter.config.tables.keys import KINDS, below, fields
 from deadletter.config.validate import Validator, ValidParts
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
+from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
 from deadletter.core.grouping.in_app import OwnCode
 from deadletter.core.grouping.retention import Retention
@@ -166,6 +167,7 @@ def desk(table: desk_tables.Desk, vhost: str) -> DeskSettings:
             rules=tuple(
                 GroupingRule(
                     group=rule.group,
+                    category=None if rule.category is None else Category(rule.category),
                     origin=rule.origin,
                     error=rule.error,
                     message=rule.message,

@@ -75,6 +75,8 @@ class Board:
         match event:
             case events.Confirmed() | events.Late() | events.Decided() | events.LettersStored():
                 pass  # letters are counted by the metrics
+            case events.GroupingSeen():
+                pass  # health has a note of it
             case events.QueueSeen(queue=queue):
                 self._grows(event)
                 _keep(self._queues, queue, event)

@@ -35,7 +35,14 @@ from deadletter.operations.records.records import (
     SplitDone,
     StoreTold,
 )
-from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import (
+    DiscardTold,
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+)
 
 PREFIX: Final = "/api/v1"
 _NAME_CHARS: Final = 255
@@ -62,6 +69,7 @@ class LetterParams(_Strict):
     """Which letters: all of it must hold."""
 
     id: list[Number] = Field(default=[], max_length=_IDS, description="Numbers of letters.")
+    vhost: Name | None = Field(default=None, description="The vhost of the queue.")
     queue: Name | None = Field(default=None, description="Where they were taken from.")
     origin: Name | None = Field(default=None, description="Where they failed.")
     group: Number | None = Field(default=None, description="The number of their group.")
@@ -92,6 +100,7 @@ class LetterParams(_Strict):
         named = (one.partition("=") for one in self.header)
         return LetterQuery(
             ids=tuple(self.id),
+            vhost=self.vhost,
             queue=self.queue,
             origin=self.origin,
             group=self.group,
@@ -162,6 +171,10 @@ class SplitWish(_Change):
     key: Name
 
 
+class RegroupWish(_Change):
+    pass
+
+
 class LettersWish(_Change):
     ids: list[Number] = Field(min_length=1, max_length=CHANGED_AT_ONCE)
     why: str = Field(default="", max_length=WHY_CHARS)
@@ -196,6 +209,21 @@ def record_routes(records: RecordsSource) -> APIRouter:
     async def split(wish: SplitWish) -> SplitDone:
         """Take a merged group out again."""
         return await (await records()).split(wish.key, who=wish.who)
+
+    @api.get("/grouping")
+    async def grouping() -> GroupingTold:
+        """The rules of this service, and how far stored letters follow them."""
+        return await (await records()).grouping()
+
+    @api.get("/grouping/preview")
+    async def preview() -> GroupingPreview:
+        """What the rules of this service would make of the letters that are stored."""
+        return await (await records()).preview()
+
+    @api.post("/grouping/regroup")
+    async def regroup(wish: RegroupWish) -> GroupingTold:
+        """Apply the rules of this service to stored letters, for about a second; again until it is done."""
+        return await (await records()).regroup(who=wish.who)
 
     @api.get("/groups/{name}")
     async def group(name: GroupName) -> GroupDetail:

@@ -110,10 +110,18 @@ class Service:
         url = self._store_url(settings)
         if url is None or not settings.desk.ingest:
             return None
-        kept: dict[str, Retention] = {}
-        for address in _vhosts(settings):
-            kept |= settings.desk.in_vhost(address.vhost)
-        return Storekeeper(url, batch=settings.desk.batch, retention=kept, emit=self._emit)
+        kept: dict[tuple[str, str], Retention] = {
+            (address.vhost, queue): retention
+            for address in _vhosts(settings)
+            for queue, retention in settings.desk.in_vhost(address.vhost).items()
+        }
+        return Storekeeper(
+            url,
+            batch=settings.desk.batch,
+            retention=kept,
+            grouping=settings.desk.grouping,
+            emit=self._emit,
+        )
 
     def _worker(
         self, settings: Settings, address: Address, source: PolicySource, keeper: Storekeeper | None

@@ -12,7 +12,6 @@ from deadletter.cli.letters.record_options import (
     GroupArgument,
     GroupArguments,
     OriginFilter,
-    RecordsWish,
 )
 from deadletter.cli.terminal.option_sets import with_option_sets
 from deadletter.core.grouping.group_states import GroupState
@@ -42,6 +41,13 @@ def groups(
         bool,
         typer.Option("--preview", help="What the grouping rules of the file would make of stored letters."),
     ] = False,
+    regroup: Annotated[
+        bool,
+        typer.Option(
+            "--regroup", help="Apply them to stored letters; without --yes it says what would change."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --regroup: do it.")] = False,
     state: Annotated[
         list[str] | None,
         typer.Option(metavar="open|resolved|muted|snoozed|any", help="Which ones (open); may be repeated."),
@@ -59,7 +65,7 @@ def groups(
     ] = "last",
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to list.")] = 25,
     after: Annotated[int, typer.Option(min=0, metavar="N", help="Go on after so many.")] = 0,
-    wish: RecordsWish,
+    wish: ChangeWish,
 ) -> None:
     """List groups of stored letters that failed alike: how many, since when, where, what would help.
 
@@ -72,12 +78,21 @@ def groups(
     dlq groups 12                      all about one: releases, hosts, notes, letters
     dlq groups --why 12                what made its letters one group
     dlq groups --preview               what changed rules in [desk] would join and part
+    dlq groups --regroup --yes         and that for letters that are stored; stopped, it goes on later
     dlq groups --state any --json      all of them, for programs
 
-    Exit codes: 0 done, 2 usage, 3 neither service nor store can be reached.
+    Exit codes: 0 done, 1 --regroup was stopped, 2 usage, 3 neither service nor store can be reached.
     """
     from deadletter.cli.letters import groups_command as command
 
+    if yes and not regroup:
+        raise UsageError("--yes: expected --regroup with it; everything else here only looks")
+    if regroup:
+        from deadletter.cli.letters import regroup_command
+
+        if group is not None or why is not None or preview:
+            raise UsageError("expected --regroup alone: it is about all groups")
+        raise typer.Exit(regroup_command.run(wish, yes=yes))
     if preview:
         if group is not None or why is not None or wish.at is not None:
             raise UsageError("expected --preview alone: it looks at all groups, in the store itself")

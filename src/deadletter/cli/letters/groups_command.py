@@ -62,7 +62,7 @@ def preview_groups(wish: RecordsWish) -> Exit:
     if wish.as_json:
         data(json_of(seen))
     else:
-        result(preview_text(seen))
+        result(f"{preview_text(seen)}\nnothing was changed; dlq groups --regroup applies them")
     return Exit.DONE
 
 

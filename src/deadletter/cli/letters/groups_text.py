@@ -10,6 +10,7 @@ from deadletter.cli.letters.small_pictures import sparkline
 from deadletter.cli.terminal.output import columns
 from deadletter.cli.terminal.units import count
 from deadletter.cli.terminal.widths import cells, fit, padded
+from deadletter.core.grouping.category import By
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.text.safe_text import line, lines
 from deadletter.operations.records.records import GroupLine, GroupPage
@@ -18,6 +19,12 @@ from deadletter.store.letters.letter_views import GroupDetail, GroupingPreview, 
 _HEAD: Final = ("#", "open/all", "24 h", "last", "first", "what")
 _WIDE: Final = 110
 _GAP: Final = 2
+_BY: Final = {
+    By.PERSON: "a person",
+    By.RULE: "a rule",
+    By.HISTORY: "its history",
+    By.GUESS: "a first guess",
+}
 
 
 def page_text(page: GroupPage, *, now_ms: int, width: int | None, blocks: bool) -> str:
@@ -97,7 +104,7 @@ def detail_text(detail: GroupDetail, *, now_ms: int, width: int | None = None) -
     if group.culprit:
         said.append(f"   in        {group.culprit}")
     said += [
-        f"   category  {group.category.value}",
+        f"   category  {group.category.value} ({group.category_by.value}: {group.category_why})",
         f"   letters   {group.open:,} here of {group.total:,} that came",
         f"   first     {at_text(group.first_ms)} UTC ({age_text(group.first_ms, now_ms)})",
         f"   last      {at_text(group.last_ms)} UTC ({age_text(group.last_ms, now_ms)})",
@@ -134,7 +141,6 @@ def preview_text(seen: GroupingPreview) -> str:
         said.append(f"one group: {line(one.title)}")
         said.append(f"  of {', '.join(str(number) for number in one.groups)}")
     said += [f"{one.into} groups of {one.group}: {line(one.title)}" for one in seen.parted]
-    said.append("rules hold for letters that come; those that are stored stay in their groups")
     return lines(said)
 
 
@@ -147,6 +153,10 @@ def why_text(detail: GroupDetail, *, ascii_only: bool = False) -> str:
         f"letters are together when all that is marked {mark} is the same:",
         columns(rows, indent=3) if rows else "   nothing is known of it",
         *(line(f"   and by hand: merged with {key}") for key in detail.merged),
+        line(
+            f"category {detail.group.category.value}, by {_BY[detail.group.category_by]}: "
+            f"{detail.group.category_why}"
+        ),
     ]
     return "\n".join(said)
 

@@ -94,7 +94,15 @@ def facets_text(facets: Facets) -> str:
         said = ["no letters like that" if facets.exact else "no letters like that so far"]
     for name, some in facets.by.items():
         if some:
-            rows = [[f"{one.letters:,}", one.value or "(none)", one.label] for one in some]
+            twice = {one.value for one in some if [other.value for other in some].count(one.value) > 1}
+            rows = [
+                [
+                    f"{one.letters:,}",
+                    one.value or "(none)",
+                    one.label or (one.vhost if one.value in twice else ""),
+                ]
+                for one in some
+            ]
             said += [name, columns(rows, indent=3)]
     if not facets.exact and facets.looked_at:
         said.append(f"there may be more: the search was cut short, {count(facets.looked_at)} looked into")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -14,6 +14,9 @@ from deadletter.core.letter.names import PARKED, is_ours
 
 _MAX_LETTERS = 2**53
 """More than any store holds, and every reader of JSON can count to it."""
+
+
+CategoryName: TypeAlias = Literal["transient", "overload", "data", "permanent", "bug", "unknown"]
 
 
 class RetentionTable(Table):
@@ -57,9 +60,13 @@ class DeskQueueTable(Table):
 
 
 class GroupRuleTable(Table):
-    group: Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)] = Field(
+    group: Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)] | None = Field(
+        default=None,
         description="The name of the group. {default}, {origin}, {error}, {culprit} and {header:NAME} stand "
-        "for what the letter says; {default} is its group without this rule.",
+        "for what the letter says; {default} is its group without this rule. Without it: as it is.",
+    )
+    category: CategoryName | None = Field(
+        default=None, description="What kind of failure it is. Without it: by the group's past, or a guess."
     )
     origin: Pattern | None = Field(default=None, description="Of letters of this origin; * for any run.")
     error: Pattern | None = Field(
@@ -73,7 +80,9 @@ class GroupRuleTable(Table):
     )
 
     def contradictions(self) -> Iterator[TableFinding]:
-        if wrong := unknown_slots(self.group):
+        if self.group is None and self.category is None:
+            yield TableFinding(("group",), "a name, or a category")
+        if wrong := unknown_slots(self.group or ""):
             yield TableFinding(
                 ("group",),
                 "{default}, {origin}, {error}, {culprit} or {header:NAME}, and not " + ", ".join(wrong),

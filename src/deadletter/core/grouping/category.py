@@ -1,4 +1,5 @@
-"""What kind of failure it is, as far as its name and its words tell: a guess, which a person may change.
+"""What kind of failure it is, as far as its name and its words tell: a guess, over which go what became
+of it (`category_history`), a rule of the file, and a person's word.
 
 The order matters: overload is often told as a timeout, and bad data as an error of a type.
 """
@@ -6,6 +7,7 @@ The order matters: overload is often told as a timeout, and bad data as an error
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -97,24 +99,52 @@ _WORDS: Final = (
 """What a message holds, in small letters."""
 
 
-def category_of(found: Fingerprint, *, message: str = "", cause: str = "", reason: str = "") -> Category:
-    """By why it was put aside, by its error's type, by its words. `message`: as it was, not masked."""
+class By(StrEnum):
+    """Who says of which category a group is. The first of these that speaks is believed."""
+
+    PERSON = "person"
+    RULE = "rule"
+    HISTORY = "history"
+    GUESS = "guess"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Of which category a group is, who says so, and why."""
+
+    category: Category
+    by: By
+    why: str
+
+
+def guess(found: Fingerprint, *, message: str = "", cause: str = "", reason: str = "") -> Judgement:
+    """By a rule; by why it was put aside, by its error's type, by its words. `message`: as it was, not
+    masked."""
+    if found.ruled:
+        return Judgement(category=Category(found.ruled), by=By.RULE, why="a rule of the file says so")
     known = _BY_CAUSE.get(cause)
     if known is not None:
-        return known
+        return _guessed(known, f"it was put aside as {cause}")
     said = message.lower()
-    if _holds(said, _OVERLOADED.split("|")):
-        return Category.OVERLOAD
+    if word := _held(said, _OVERLOADED.split("|")):
+        return _guessed(Category.OVERLOAD, f"its error says {word!r}")
     types = [part.text for part in found.parts if part.kind is Kind.TYPE]
     for name in (found.error_type, *types):  # the last error, then its causes
         for category, fragments in _TYPES:
-            if _holds(name, fragments.split()):
-                return category
+            if _held(name, fragments.split()):
+                return _guessed(category, f"its error is a {name}")
     for category, words in _WORDS:
-        if _holds(said, words.split("|")):
-            return category
-    return Category.UNKNOWN if types else _BY_REASON.get(reason, Category.UNKNOWN)
+        if word := _held(said, words.split("|")):
+            return _guessed(category, f"its error says {word!r}")
+    if not types and reason in _BY_REASON:
+        return _guessed(_BY_REASON[reason], f"it died as {reason}")
+    return _guessed(Category.UNKNOWN, "neither type nor words of its error tell")
 
 
-def _holds(text: str, some: Sequence[str]) -> bool:
-    return any(one in text for one in some)
+def _guessed(category: Category, why: str) -> Judgement:
+    return Judgement(category=category, by=By.GUESS, why=why)
+
+
+def _held(text: str, some: Sequence[str]) -> str:
+    """The first of these that is in the text; empty: none."""
+    return next((one for one in some if one in text), "")

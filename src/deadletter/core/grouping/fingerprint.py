@@ -86,6 +86,8 @@ class Fingerprint:
     culprit: str
     error_type: str
     parts: tuple[Part, ...]
+    ruled: str = ""
+    """The category that a rule of the file gives it; empty: none does."""
 
 
 def fingerprint(symptom: Symptom, own: OwnCode = BY_DEFAULT) -> Fingerprint:
@@ -152,6 +154,11 @@ def key_of(parts: Sequence[Part]) -> str:
         if part.counted:
             digest.update(f"\0{part.kind}\1{part.text}".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def grouping_digest(told: str) -> str:
+    """Which way of counting this is, where `told` are the rules."""
+    return blake2b(f"{VERSION}\0{told}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _chain(failure: Failure | None) -> tuple[Raised, ...]:

@@ -2,17 +2,28 @@
 
 A rule matches by patterns in which `*` stands for any run, and names a group. The name may hold what the
 letter says (`{origin}`, `{error}`, `{culprit}`, `{header:tenant}`) and `{default}`, the fingerprint without
-the rule: so a rule can join what would be apart, or part what would be together.
+the rule: so a rule can join what would be apart, or part what would be together. A rule may say of which
+category its letters are, with or without a name for their group.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Final
 
-from deadletter.core.grouping.fingerprint import Fingerprint, Kind, Part, Symptom, fingerprint, key_of
+from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.fingerprint import (
+    Fingerprint,
+    Kind,
+    Part,
+    Symptom,
+    fingerprint,
+    grouping_digest,
+    key_of,
+)
 from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
 from deadletter.core.letter import header_values, names
 from deadletter.core.text.glob import glob
@@ -24,9 +35,10 @@ _EMPTY: Final = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupingRule:
-    """Letters that match it are one group by this name. None: whatever it is."""
+    """Letters that match it are one group by this name, and of this category. None: whatever it is."""
 
-    group: str
+    group: str | None = None
+    category: Category | None = None
     origin: str | None = None
     error: str | None = None
     """The type of the error, without its module."""
@@ -59,16 +71,39 @@ class Grouping:
         """The group of a failure."""
         found = fingerprint(symptom, self.own)
         given = _header(symptom.headers or {}, names.FINGERPRINT)
+        fitting = [rule for rule in self.rules if rule.matches(symptom, found)]
+        ruled = next((rule.category.value for rule in fitting if rule.category is not None), "")
         if given:
-            return _named(found, symptom, given, f"the letter's own {names.FINGERPRINT}: {given}")
-        for rule in self.rules:
-            if rule.matches(symptom, found):
-                name = _SLOT.sub(lambda slot: _value(slot, symptom, found), rule.group)
-                return _named(found, symptom, name, f"{rule.group} → {name}")
-        return found
+            named = _named(found, symptom, given, f"the letter's own {names.FINGERPRINT}: {given}")
+        elif (group := next((rule.group for rule in fitting if rule.group is not None), None)) is not None:
+            name = _SLOT.sub(lambda slot: _value(slot, symptom, found), group)
+            named = _named(found, symptom, name, f"{group} → {name}")
+        else:
+            named = found
+        return replace(named, ruled=ruled) if ruled else named
+
+    @property
+    def digest(self) -> str:
+        """Equal for those that make the same of every letter, as far as what is written tells."""
+        return grouping_digest(json.dumps([_said(self.own), *map(_said, self.rules)], sort_keys=True))
 
 
 GROUPED_BY_DEFAULT: Final = Grouping()
+
+
+def _said(told: OwnCode | GroupingRule) -> dict[str, Any]:
+    """What is otherwise than by default."""
+    values = ((one.name, getattr(told, one.name), one.default) for one in fields(told))
+    return {name: value for name, value, usual in values if usual is MISSING or value != usual}
+
+
+def apart(found: Fingerprint, key: str) -> Fingerprint:
+    """The fingerprint of letters that a person keeps apart from others of their group: those of this key."""
+    return replace(
+        found,
+        key=key_of((Part(Kind.RULE, found.key), Part(Kind.RULE, key))),
+        parts=(Part(Kind.RULE, f"kept apart by hand from {found.key}", counted=False), *found.parts),
+    )
 
 
 def _named(found: Fingerprint, symptom: Symptom, name: str, why: str) -> Fingerprint:

@@ -71,8 +71,9 @@ async def records_at_hand(place: Whereabouts) -> AsyncIterator[Records]:
         )
     from deadletter.operations.records.store_records import opened_records  # slow to load
 
-    grouping = place.settings.desk.grouping
-    async with opened_records(url, prepare=place.prepare, grouping=grouping) as records:
+    async with opened_records(
+        url, prepare=place.prepare, grouping=lambda: place.settings.desk.grouping
+    ) as records:
         yield records
 
 

@@ -19,7 +19,15 @@ from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
 from deadletter.operations.records.letter_told import LetterTold
-from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView, LetterRow
+from deadletter.store.letters.letter_views import (
+    DiscardTold,
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+    LetterRow,
+)
 
 HOURS: Final = 24
 """So many hours of a group are told in a list."""
@@ -117,6 +125,10 @@ class Records(Protocol):
 
     async def group(self, name: str) -> GroupDetail: ...
 
+    async def grouping(self) -> GroupingTold:
+        """The rules of whoever answers, and how far stored letters follow them."""
+        ...
+
     async def letters(self, query: LetterQuery) -> LettersFound: ...
 
     async def facets(self, query: LetterQuery) -> Facets: ...
@@ -140,6 +152,14 @@ class Records(Protocol):
     async def merge(self, into: str, other: str, *, who: str) -> GroupView: ...
 
     async def split(self, key: str, *, who: str) -> SplitDone: ...
+
+    async def preview(self) -> GroupingPreview:
+        """What the rules of whoever answers would make of the letters that are stored."""
+        ...
+
+    async def regroup(self, *, who: str) -> GroupingTold:
+        """Apply them, for a while; ask again until it is done. Who stops, and asks later, goes on there."""
+        ...
 
     async def last_discard(self, who: str) -> DiscardTold:
         """NotStored: this person threw nothing away."""

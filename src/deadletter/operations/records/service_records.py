@@ -36,7 +36,14 @@ from deadletter.operations.service_address import (
     token_headers,
     trusts_environment,
 )
-from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import (
+    DiscardTold,
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+)
 
 _ANSWER_S: Final = 60.0
 _T = TypeVar("_T")
@@ -58,6 +65,12 @@ class ServiceRecords:
 
     async def group(self, name: str) -> GroupDetail:
         return await self._get(GroupDetail, f"groups/{_part(name)}")
+
+    async def grouping(self) -> GroupingTold:
+        return await self._get(GroupingTold, "grouping")
+
+    async def preview(self) -> GroupingPreview:
+        return await self._get(GroupingPreview, "grouping/preview")
 
     async def letters(self, query: LetterQuery) -> LettersFound:
         return await self._get(LettersFound, "letters", letter_params(query))
@@ -96,6 +109,9 @@ class ServiceRecords:
 
     async def split(self, key: str, *, who: str) -> SplitDone:
         return await self._change(SplitDone, "POST", "groups/split", {"key": key, "who": who})
+
+    async def regroup(self, *, who: str) -> GroupingTold:
+        return await self._change(GroupingTold, "POST", "grouping/regroup", {"who": who})
 
     async def last_discard(self, who: str) -> DiscardTold:
         return await self._get(DiscardTold, "discards/last", [("who", who)])
@@ -215,7 +231,8 @@ def letter_params(query: LetterQuery) -> list[tuple[str, str]]:
     told.append(("state", query.state.value if query.state is not None else "any"))
     plain = LetterQuery()
     for name in (
-        "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "discard", "died_from_ms",
+        "vhost", "queue", "origin", "group", "cause", "error", "message_id", "letter_id", "discard",
+        "died_from_ms",
         "died_until_ms", "text", "where", "order", "after", "limit",
     ):  # fmt: skip
         value = getattr(query, name)

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields, replace
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
@@ -34,11 +34,21 @@ from deadletter.operations.records.records import (
 )
 from deadletter.operations.records.where_programs import Programs
 from deadletter.store.letters.letter_store import LetterStore, open_letters
-from deadletter.store.letters.letter_views import DiscardTold, Facets, GroupDetail, GroupView
+from deadletter.store.letters.letter_views import (
+    DiscardTold,
+    Facets,
+    GroupDetail,
+    GroupingPreview,
+    GroupingTold,
+    GroupView,
+)
 from deadletter.store.store_address import address_text
 
 _HOUR_MS: Final = 3_600_000
 _T = TypeVar("_T")
+
+GroupingSource: TypeAlias = Callable[[], Grouping]
+"""The rules in force: a service may have read its file again."""
 
 
 class StoreRecords:
@@ -48,12 +58,13 @@ class StoreRecords:
         self,
         store: LetterStore,
         programs: Programs,
-        grouping: Grouping = GROUPED_BY_DEFAULT,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        *,
+        grouping: GroupingSource = lambda: GROUPED_BY_DEFAULT,
     ) -> None:
         self._store = store
-        self._programs = programs
         self._grouping = grouping
+        self._programs = programs
         self._now_ms = now_ms
 
     async def store(self) -> StoreTold:
@@ -84,6 +95,12 @@ class StoreRecords:
 
     async def group(self, name: str) -> GroupDetail:
         return await self._store.group(name)
+
+    async def grouping(self) -> GroupingTold:
+        return await self._store.regrouping.told(self._grouping())
+
+    async def preview(self) -> GroupingPreview:
+        return await self._store.preview(self._grouping())
 
     async def letters(self, query: LetterQuery) -> LettersFound:
         _bounded(query.limit)
@@ -135,6 +152,9 @@ class StoreRecords:
         await self._store.split(key, who=who)
         return SplitDone(key=key)
 
+    async def regroup(self, *, who: str) -> GroupingTold:
+        return await self._store.regrouping.go_on(self._grouping(), who=who)
+
     async def last_discard(self, who: str) -> DiscardTold:
         found = await self._store.last_discard(who)
         if found is None:
@@ -158,7 +178,7 @@ class StoreRecords:
     def _kept(self, some: Sequence[tuple[Letter, StoreKeys]]) -> list[StoredLetter]:
         """As the store that knew them had them, in groups as here."""
         return [
-            stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=self._grouping)._replace(
+            stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=self._grouping())._replace(
                 letter_id=keys.letter_id, same=keys.same, message=keys.message
             )
             for letter, keys in some
@@ -167,13 +187,13 @@ class StoreRecords:
 
 @asynccontextmanager
 async def opened_records(
-    url: str, *, prepare: bool = True, grouping: Grouping = GROUPED_BY_DEFAULT
+    url: str, *, prepare: bool = True, grouping: GroupingSource = lambda: GROUPED_BY_DEFAULT
 ) -> AsyncIterator[StoreRecords]:
     """The records in the store at this URL."""
     programs = Programs()
     try:
         async with open_letters(url, prepare=prepare) as store:
-            yield StoreRecords(store, programs, grouping)
+            yield StoreRecords(store, programs, grouping=grouping)
     finally:
         await programs.close()
 
@@ -182,7 +202,7 @@ class LateRecords:
     """Opens the store when it is first asked for, and again later where that failed: for the service, which
     does not wait for its store."""
 
-    def __init__(self, url: str, grouping: Grouping = GROUPED_BY_DEFAULT) -> None:
+    def __init__(self, url: str, grouping: GroupingSource = lambda: GROUPED_BY_DEFAULT) -> None:
         self._url = url
         self._grouping = grouping
         self._opening = asyncio.Lock()

@@ -1,4 +1,6 @@
-"""Retention: letters whose time in the store is over are forgotten, a few at a time.
+"""The housekeeping of a store: letters whose time is over are forgotten, a few at a time; old counts are
+folded; what the past of groups tells of their category is written down; and it is told whether stored letters
+follow the rules in force.
 
 Each portion is a transaction of its own, and between two there is a pause at least as long as it took: who
 writes letters waits for one portion at most. Several instances may do this; on PostgreSQL one does, and the
@@ -14,11 +16,19 @@ from typing import Final
 
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
+from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import DeadletterError
-from deadletter.service.telling.service_events import Confirmed, Recovered, ServiceEvent, Trouble
+from deadletter.service.telling.service_events import (
+    Confirmed,
+    GroupingSeen,
+    Recovered,
+    ServiceEvent,
+    Trouble,
+)
 from deadletter.store.letters.letter_store import LetterStore
+from deadletter.store.letters.letter_views import RegroupStage
 
 LOOK_S: Final = 10.0
 PAUSE_S: Final = 0.02
@@ -28,21 +38,29 @@ STORE_RETENTION: Final = "store:retention"
 
 async def forget(
     store: LetterStore,
-    retention: Mapping[str, Retention],
+    retention: Mapping[tuple[str, str], Retention],
     emit: Callable[[ServiceEvent], None],
     *,
+    grouping: Grouping = GROUPED_BY_DEFAULT,
     look_s: float = LOOK_S,
 ) -> None:
-    """For ever. That the store is away is told by who brings letters; other trouble is told here."""
-    fates = {queue: LetterFate(step=Step.FORGOTTEN, source=queue) for queue in retention}
+    """For ever. `retention`: by vhost and queue. That the store is away is told by who brings letters; other
+    trouble is told here."""
+    fates = {queue: LetterFate(step=Step.FORGOTTEN, source=queue) for _, queue in retention}
     failing = False
+    seen: GroupingSeen | None = None
     while True:
         try:
-            for queue, kept in retention.items():
-                gone = await _in_portions(partial(store.forget_some, queue, kept))
+            for (vhost, queue), kept in retention.items():
+                gone = await _in_portions(partial(store.forget_some, queue, kept, vhost=vhost))
                 if gone:
                     emit(Confirmed(fates={fates[queue]: gone}))
             await _in_portions(store.fold_counts)
+            await _in_portions(store.judge_some)
+            now = await store.regrouping.told(grouping)
+            was, seen = seen, GroupingSeen(digest=now.digest, behind=now.stage is not RegroupStage.DONE)
+            if seen != was and (seen.behind or was is not None):
+                emit(seen)
         except DeadletterError as error:
             failing = True
             emit(Trouble(what=STORE_RETENTION, why=str(error), seconds=look_s))

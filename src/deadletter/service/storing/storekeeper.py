@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.header_values import shown
@@ -66,7 +67,8 @@ class Storekeeper:
         url: str,
         *,
         batch: int,
-        retention: Mapping[str, Retention],
+        retention: Mapping[tuple[str, str], Retention],
+        grouping: Grouping = GROUPED_BY_DEFAULT,
         emit: Callable[[ServiceEvent], None],
     ) -> None:
         self.working: bool = False
@@ -77,6 +79,7 @@ class Storekeeper:
         self._url = url
         self._batch = batch
         self._retention = retention
+        self._grouping = grouping
         self._emit = emit
         self._brought: deque[_Brought] = deque()
         self._arrived = asyncio.Event()
@@ -112,6 +115,7 @@ class Storekeeper:
                 # Once it was prepared nothing is created: an empty database where ours was is a loss.
                 async with open_letters(self._url, prepare=not self._prepared) as store:
                     await store.try_writing()
+                    await store.regrouping.put_in_force(self._grouping)
                     self._prepared = True
                     tries = 0
                     await self._work(store)
@@ -131,7 +135,9 @@ class Storekeeper:
     async def _work(self, store: LetterStore) -> None:
         self._set_working(working=True)
         well = asyncio.get_running_loop().call_later(QUIET_S if self._failures else 0.0, self._works)
-        forgetting = asyncio.ensure_future(forget(store, self._retention, self._emit))
+        forgetting = asyncio.ensure_future(
+            forget(store, self._retention, self._emit, grouping=self._grouping)
+        )
         try:
             while True:
                 await self._put(store, await self._next_batch())

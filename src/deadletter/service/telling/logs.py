@@ -175,6 +175,13 @@ class LogListener:
                     log.info("letters known in the store", copies=copies, again=again, reopened=reopened)
                 if groups:
                     log.info("new groups of letters", groups=groups)
+            case events.GroupingSeen(digest=digest, behind=behind):
+                if behind:
+                    log.info(
+                        "stored letters are grouped by other rules", rules=digest, why=events.GROUPS_BEHIND
+                    )
+                else:
+                    log.info("stored letters are grouped by the rules in force", rules=digest)
             case events.QueueGone(queue=queue):
                 log.info("a queue is gone", queue=queue)
             case events.GateChanged(gate=gate, origin=origin, state=state, guard=guard, why=why):

@@ -70,6 +70,20 @@ class LettersStored:
     seconds: float
 
 
+GROUPS_BEHIND: Final = (
+    "letters that come are grouped by the rules of the file, stored ones by others before them; dlq groups "
+    "--regroup shows what would change, and with --yes applies them"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupingSeen:
+    """Which rules group the letters that come, and whether stored ones are in groups of the same rules."""
+
+    digest: str
+    behind: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueGone:
     queue: str
@@ -207,6 +221,7 @@ ServiceEvent: TypeAlias = (
     | Decided
     | QueueSeen
     | LettersStored
+    | GroupingSeen
     | QueueGone
     | GateChanged
     | BudgetSeen

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from deadletter.service.telling.log_lines import shown, without_channel
-from deadletter.service.telling.service_events import LifeChanged, Recovered, ServiceEvent, Stage, Trouble
+from deadletter.service.telling.service_events import (
+    GROUPS_BEHIND,
+    GroupingSeen,
+    LifeChanged,
+    Recovered,
+    ServiceEvent,
+    Stage,
+    Trouble,
+)
 
 BEAT_S: Final = 1.0
 SILENT_S: Final = 30.0
@@ -45,6 +53,7 @@ class ServiceHealth:
         self._stage: Stage | None = None
         self._started = False
         self._troubles: dict[str, str] = {}
+        self._groups_behind = False
 
     def __call__(self, event: ServiceEvent) -> None:
         match event:
@@ -55,6 +64,8 @@ class ServiceHealth:
                 what, why = shown(what, why)
                 if what in self._troubles or _matters(what) or len(self._troubles) < _TROUBLES:
                     self._troubles[what] = why
+            case GroupingSeen(behind=behind):
+                self._groups_behind = behind
             case Recovered(what=what):
                 self._troubles.pop(without_channel(what), None)
             case _:
@@ -91,7 +102,8 @@ class ServiceHealth:
         return Condition(ok=not reasons, reasons=tuple(reasons), notes=self._notes())
 
     def _notes(self) -> tuple[str, ...]:
-        return tuple(f"{what}: {why}" for what, why in sorted(self._troubles.items()) if not _matters(what))
+        notes = [f"{what}: {why}" for what, why in sorted(self._troubles.items()) if not _matters(what)]
+        return tuple(notes) if not self._groups_behind else (*notes, f"groups: {GROUPS_BEHIND}")
 
 
 def _matters(what: str) -> bool:

@@ -204,6 +204,8 @@ class Metrics:
                 for what, number in (("new", new), ("copy", copies), ("again", again)):
                     self._series[STORED].add((what,), number)
                 self._histograms[STORE_SECONDS].observe(took)
+            case events.GroupingSeen():
+                pass  # health has a note of it
             case events.QueueGone(queue=queue):
                 for gauge in _OF_A_QUEUE:
                     self._series[gauge].remove((queue,))

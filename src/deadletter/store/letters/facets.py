@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
 from deadletter.store.letters.letter_list import ROW_STATES
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, clean
-from deadletter.store.letters.letter_tables import groups, letters, names, tallies
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, asked_of, clean
+from deadletter.store.letters.letter_tables import groups, names, tallies
 from deadletter.store.letters.letter_views import Facet, Facets
 from deadletter.store.letters.searching import SearchPlan, Where, looked_through, plan_of
 
@@ -22,8 +22,10 @@ FACETS_MAX: Final = 10_000
 FACETS_S: Final = 2.0
 """And as many as can be found in this time."""
 _SHOWN: Final = 50
+_PLACES: Final = "SELECT vhost, queue, cause, group_id FROM deadletter_letters WHERE id "
 _PORTION: Final = 2_500
 _root = groups.alias("root")
+_vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")
 _origin = names.alias("origin_name")
 _GROUP: Final = (
@@ -54,6 +56,7 @@ async def facets(
 
 def _by_tallies(query: LetterQuery) -> bool:
     return query == LetterQuery(
+        vhost=query.vhost,
         queue=query.queue,
         origin=query.origin,
         group=query.group,
@@ -68,6 +71,8 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
     conditions: list[ColumnElement[bool]] = [tallies.c.letters > 0]
     if query.state is not None:
         conditions.append(tallies.c.state == ROW_STATES[query.state].value)
+    if query.vhost is not None:
+        conditions.append(_vhost.c.name == clean(query.vhost))
     if query.queue is not None:
         conditions.append(_queue.c.name == clean(query.queue))
     if query.origin is not None:
@@ -76,6 +81,7 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
         conditions.append(_root.c.id == query.group)
     asked = (
         select(
+            _vhost.c.name.label("vhost"),
             _queue.c.name.label("queue"),
             *_GROUP,
             func.sum(tallies.c.letters).label("letters"),
@@ -83,10 +89,11 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
         .select_from(tallies)
         .join(groups, groups.c.id == tallies.c.group_id)
         .join(_root, _root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
+        .join(_vhost, _vhost.c.id == tallies.c.vhost)
         .join(_queue, _queue.c.id == tallies.c.queue)
         .join(_origin, _origin.c.id == groups.c.origin)
         .where(*conditions)
-        .group_by(_queue.c.name, _origin.c.name, _root.c.id, _root.c.title, _root.c.category)
+        .group_by(_vhost.c.name, _queue.c.name, _origin.c.name, _root.c.id, _root.c.title, _root.c.category)
     )
     rows = (await connection.execute(asked)).mappings().all()
     return _divided(rows, ("queue", "origin", "group", "category"), exact=True)
@@ -110,16 +117,19 @@ async def _counted(
         if len(found) > FACETS_MAX or clock() >= until:
             break
     exact = more is None and len(found) <= FACETS_MAX
-    times = Counter[tuple[int, int, int]]()
-    for start in range(0, min(len(found), FACETS_MAX), ASKED_AT_ONCE):
-        ids = found[start : min(start + ASKED_AT_ONCE, FACETS_MAX)]
-        asked = select(letters.c.queue, letters.c.group_id, letters.c.cause).where(letters.c.id.in_(ids))
-        times.update((int(q), int(g), int(c)) for q, g, c in await connection.execute(asked))
-    called = await _called(connection, sorted({one for queue, _, cause in times for one in (queue, cause)}))
-    members = await _members(connection, sorted({group for _, group, _ in times}))
+    rows_ = await asked_of(connection, _PLACES, found[:FACETS_MAX])
+    times = Counter((int(v), int(q), int(c), int(g)) for v, q, c, g in rows_)
+    called = await _called(connection, sorted({one for place in times for one in place[:3]}))
+    members = await _members(connection, sorted({group for *_, group in times}))
     rows = [
-        {**members[group], "queue": called[queue], "cause": called[cause], "letters": letters_}
-        for (queue, group, cause), letters_ in times.items()
+        {
+            **members[group],
+            "vhost": called[vhost],
+            "queue": called[queue],
+            "cause": called[cause],
+            "letters": letters_,
+        }
+        for (vhost, queue, cause, group), letters_ in times.items()
     ]
     told = _divided(rows, ("queue", "origin", "cause", "group", "category"), exact=exact)
     return replace(told, looked_at=looked_at)
@@ -148,15 +158,16 @@ async def _members(connection: AsyncConnection, some: Sequence[int]) -> dict[int
 
 
 def _divided(rows: Sequence[Mapping[Any, Any]], by: Sequence[str], *, exact: bool) -> Facets:
-    """Sums of rows that have a column `letters`. Groups are told by number, with their title."""
+    """Sums of rows that have a column `letters`. Groups are told by number, with their title, and queues with
+    their vhost."""
     found: dict[str, tuple[Facet, ...]] = {}
     titles = {str(row["group"]): str(row["title"]) for row in rows}
     for name in by:
-        times = Counter[str]()
+        times = Counter[tuple[str, str]]()
         for row in rows:
-            times[str(row[name])] += int(row["letters"])
+            times[str(row[name]), str(row["vhost"]) if name == "queue" else ""] += int(row["letters"])
         found[name] = tuple(
-            Facet(value=value, letters=letters_, label=titles[value] if name == "group" else "")
-            for value, letters_ in times.most_common(_SHOWN)
+            Facet(value=value, letters=letters_, label=titles[value] if name == "group" else "", vhost=vhost)
+            for (value, vhost), letters_ in times.most_common(_SHOWN)
         )
     return Facets(by=found, exact=exact, total=sum(int(row["letters"]) for row in rows))

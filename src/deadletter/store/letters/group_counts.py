@@ -12,33 +12,48 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import StoredLetter
-from deadletter.store.letters.letter_rows import COUNTS, Bulk, add_tallies, asked_of, clean
+from deadletter.store.letters.group_rows import GroupsGone
+from deadletter.store.letters.letter_rows import COUNTS, Bulk, TallyPlace, add_tallies, asked_of, clean
 from deadletter.store.letters.letter_tables import RowState, groups
 
 MINUTE_MS: Final = 60_000
 _TAG_CHARS: Final = 200
-_TAGS: Final = Bulk(
-    table="deadletter_tags",
-    columns=(
-        ("group_id", "bigint"),
-        ("kind", "text"),
-        ("value", "text"),
-        ("letters", "bigint"),
-        ("first_ms", "bigint"),
-        ("last_ms", "bigint"),
-    ),
-    then=(
-        "ON CONFLICT (group_id, kind, value) DO UPDATE SET "
-        "letters = deadletter_tags.letters + excluded.letters, "
-        "first_ms = LEAST(deadletter_tags.first_ms, excluded.first_ms), "
-        "last_ms = GREATEST(deadletter_tags.last_ms, excluded.last_ms)"
-    ),
-)
+
+
+def _tags_in(table: str) -> Bulk:
+    return Bulk(
+        table=table,
+        columns=(
+            ("group_id", "bigint"),
+            ("kind", "text"),
+            ("value", "text"),
+            ("letters", "bigint"),
+            ("first_ms", "bigint"),
+            ("last_ms", "bigint"),
+        ),
+        then=(
+            "ON CONFLICT (group_id, kind, value) DO UPDATE SET "
+            f"letters = {table}.letters + excluded.letters, "
+            f"first_ms = LEAST({table}.first_ms, excluded.first_ms), "
+            f"last_ms = GREATEST({table}.last_ms, excluded.last_ms)"
+        ),
+    )
+
+
+TAGS: Final = _tags_in("deadletter_tags")
+SEEN: Final = _tags_in("deadletter_regroup_seen")
+NEVER_FIRST_MS: Final = 2**63 - 1
+NEVER_LAST_MS: Final = -(2**63)
+"""Of letters that are taken off: they change neither first nor last."""
 _SQLITE_TOTALS: Final = (
     "UPDATE deadletter_groups SET total = total + ?, first_ms = min(first_ms, ?), last_ms = max(last_ms, ?) "
     "WHERE id = ?"
 )
-_POSTGRES_LOCK: Final = "SELECT id FROM deadletter_groups WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE"
+_POSTGRES_LOCK: Final = (
+    "SELECT id FROM deadletter_groups WHERE id = ANY($1) OR id IN "
+    "(SELECT merged_into FROM deadletter_groups WHERE id = ANY($1)) ORDER BY id FOR NO KEY UPDATE"
+)
+"""With those that they were merged into, which may open again."""
 _POSTGRES_TOTALS: Final = (
     "UPDATE deadletter_groups AS g SET total = g.total + n.letters, "
     "first_ms = LEAST(g.first_ms, n.first_ms), last_ms = GREATEST(g.last_ms, n.last_ms) "
@@ -56,54 +71,67 @@ _RESOLVED: Final = (
 @dataclass(slots=True)
 class _Seen:
     letters: int = 0
-    first_ms: int = 2**63 - 1
-    last_ms: int = -(2**63)
+    first_ms: int = NEVER_FIRST_MS
+    last_ms: int = NEVER_LAST_MS
     newest: list[tuple[int, str]] = field(default_factory=list)
     """When each died, and of which release."""
 
 
 async def count(
-    connection: AsyncConnection, came: Sequence[tuple[int, int, StoredLetter]], *, now_ms: int
+    connection: AsyncConnection, came: Sequence[tuple[int, int, int, StoredLetter]], *, now_ms: int
 ) -> int:
-    """`came`: the group, the queue and the letter of each that is listed. How many groups are open again."""
+    """`came`: the group, the vhost, the queue and the letter of each that is listed. How many groups are open
+    again."""
     if not came:
         return 0
     seen: dict[int, _Seen] = {}
-    tally, size = Counter[tuple[int, int, int]](), Counter[tuple[int, int, int]]()
+    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
     minutes = Counter[tuple[int, int]]()
     tagged: dict[tuple[int, str, str], tuple[int, int, int]] = {}
-    for group, queue, letter in came:
+    for group, vhost, queue, letter in came:
         died_ms = letter.died_at_ms
         one = seen.setdefault(group, _Seen())
         one.letters += 1
         one.first_ms = min(one.first_ms, died_ms)
         one.last_ms = max(one.last_ms, died_ms)
         one.newest.append((died_ms, letter.release))
-        place = (group, queue, RowState.OPEN.value)
+        place = (group, vhost, queue, RowState.OPEN.value)
         tally[place] += 1
         size[place] += len(letter.letter.body)
         minutes[group, died_ms // MINUTE_MS] += 1
-        for kind, value in (("release", letter.release), ("host", letter.host)):
-            if value:
-                tag = (group, kind, clean(value)[:_TAG_CHARS])
-                letters, first_ms, last_ms = tagged.get(tag, (0, died_ms, died_ms))
-                tagged[tag] = (letters + 1, min(first_ms, died_ms), max(last_ms, died_ms))
-    await _add_totals(connection, seen)
+        for kind, value in tags_of(letter):
+            tag = (group, kind, value)
+            letters, first_ms, last_ms = tagged.get(tag, (0, died_ms, died_ms))
+            tagged[tag] = (letters + 1, min(first_ms, died_ms), max(last_ms, died_ms))
+    await add_totals(
+        connection, [(one.letters, one.first_ms, one.last_ms, group) for group, one in sorted(seen.items())]
+    )
     reopened = await _reopen(connection, seen, now_ms)
     await add_tallies(connection, tally, size)
     await COUNTS.put(connection, [(*place, letters) for place, letters in sorted(minutes.items())])
     if tagged:
-        await _TAGS.put(connection, [(*tag, *told) for tag, told in sorted(tagged.items())])
+        await TAGS.put(connection, [(*tag, *told) for tag, told in sorted(tagged.items())])
     return reopened
 
 
-async def _add_totals(connection: AsyncConnection, seen: Mapping[int, _Seen]) -> None:
-    rows = [(one.letters, one.first_ms, one.last_ms, group) for group, one in sorted(seen.items())]
+def tags_of(letter: StoredLetter) -> list[tuple[str, str]]:
+    """What a group tells of its letters beside their number."""
+    told = ("release", letter.release), ("host", letter.host)
+    return [(kind, clean(value)[:_TAG_CHARS]) for kind, value in told if value]
+
+
+async def add_totals(connection: AsyncConnection, rows: Sequence[tuple[int, int, int, int]]) -> None:
+    """Letters more (or fewer), first, last, group: by group. GroupsGone: one of them is not there."""
+    some = [group for *_, group in rows]
     if connection.dialect.name != "postgresql":
-        await connection.exec_driver_sql(_SQLITE_TOTALS, rows)
+        done = await connection.exec_driver_sql(_SQLITE_TOTALS, list(rows))
+        if done.rowcount != len(rows):
+            raise GroupsGone
         return
     # who comes second waits here, in the order of ids, and no two wait for each other
-    await connection.exec_driver_sql(_POSTGRES_LOCK, (sorted(seen),))
+    locked = {int(row[0]) for row in await connection.exec_driver_sql(_POSTGRES_LOCK, (some,))}
+    if not locked.issuperset(some):
+        raise GroupsGone
     await connection.exec_driver_sql(
         _POSTGRES_TOTALS, tuple(list(column) for column in zip(*rows, strict=True))
     )

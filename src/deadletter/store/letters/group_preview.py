@@ -1,7 +1,7 @@
 """What other rules would make of the letters that are stored: looked at, nothing is changed.
 
-Of each group the newest letters are grouped anew. Rules hold for letters that come; those that are stored
-stay in their groups. So whoever changes a rule sees first which groups would be one, and which several.
+Of each group the newest letters are grouped anew. So whoever changes a rule sees first which groups would be
+one, and which several. What people merged is one group, before and after.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _SHOWN: Final = 50
 
 
 async def preview(connection: AsyncConnection, grouping: Grouping) -> GroupingPreview:
-    """Groups that were merged by hand are one, before and after."""
     root = func.coalesce(groups.c.merged_into, groups.c.id)
     members: dict[int, list[int]] = {}
     titles: dict[int, str] = {}
@@ -41,7 +40,8 @@ async def preview(connection: AsyncConnection, grouping: Grouping) -> GroupingPr
             found = stored_letter(letter, now_ms=0, grouping=grouping).fingerprint
             keys.setdefault(into, set()).add(found.key)
             named.setdefault(found.key, found.title)
-    return _told(keys, titles, named, seen)
+    glued = {into for into, some in members.items() if len(some) > 1}
+    return _told(keys, titles, named, seen, glued)
 
 
 async def _newest(connection: AsyncConnection, some: Sequence[int]) -> list[int]:
@@ -51,8 +51,18 @@ async def _newest(connection: AsyncConnection, some: Sequence[int]) -> list[int]
 
 
 def _told(
-    keys: Mapping[int, set[str]], titles: Mapping[int, str], named: Mapping[str, str], seen: int
+    keys: Mapping[int, set[str]],
+    titles: Mapping[int, str],
+    named: Mapping[str, str],
+    seen: int,
+    glued: set[int],
 ) -> GroupingPreview:
+    """`glued`: groups whose letters people put together."""
+    shown_as: dict[str, str] = {}
+    for group in sorted(glued & keys.keys()):
+        of = {_shown_as(key, shown_as) for key in keys[group]}
+        shown_as.update((key, min(of)) for key in of if key != min(of))
+    keys = {group: {_shown_as(key, shown_as) for key in some} for group, some in keys.items()}
     by_key: dict[str, list[int]] = {}
     for group, some in keys.items():
         for key in some:
@@ -72,3 +82,9 @@ def _told(
         joined=tuple(sorted(joined, key=lambda one: -len(one.groups))[:_SHOWN]),
         parted=tuple(sorted(parted, key=lambda one: -one.into)[:_SHOWN]),
     )
+
+
+def _shown_as(key: str, shown_as: Mapping[str, str]) -> str:
+    while key in shown_as:
+        key = shown_as[key]
+    return key

@@ -6,17 +6,26 @@ import json
 from collections import Counter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, false, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, false, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState, state_at
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import NotStored, UsageError
-from deadletter.store.letters.letter_rows import clean
-from deadletter.store.letters.letter_tables import RowState, counts, groups, names, notes, tags, tallies
+from deadletter.store.letters.letter_rows import clean, unless_there
+from deadletter.store.letters.letter_tables import (
+    RowState,
+    counts,
+    groups,
+    names,
+    notes,
+    splits,
+    tags,
+    tallies,
+)
 from deadletter.store.letters.letter_views import GroupDetail, GroupNote, GroupTag, GroupView
 from deadletter.store.letters.searching import find
 
@@ -58,6 +67,8 @@ _VIEWS: Final = (
         groups.c.culprit,
         groups.c.error_type,
         groups.c.category,
+        groups.c.category_by,
+        groups.c.category_why,
         groups.c.state,
         groups.c.until_ms,
         groups.c.reopened_ms,
@@ -122,6 +133,8 @@ def _view(row: Any, now_ms: int) -> GroupView:
         culprit=row.culprit,
         error_type=row.error_type,
         category=Category(row.category),
+        category_by=By(row.category_by),
+        category_why=row.category_why,
         state=state_at(GroupState(row.state), row.until_ms, now_ms),
         until_ms=row.until_ms,
         first_ms=row.first_ms,
@@ -257,8 +270,15 @@ async def set_state(
     )
 
 
-async def set_category(connection: AsyncConnection, group: GroupView, category: Category) -> None:
-    await connection.execute(update(groups).where(groups.c.id == group.id).values(category=category.value))
+async def set_category(
+    connection: AsyncConnection, group: GroupView, category: Category, *, who: str
+) -> None:
+    told = {
+        "category": category.value,
+        "category_by": By.PERSON.value,
+        "category_why": clean(f"{who} says so"),
+    }
+    await connection.execute(update(groups).where(groups.c.id == group.id).values(**told))
 
 
 async def add_note(
@@ -282,11 +302,16 @@ async def merge(connection: AsyncConnection, into: GroupView, other: GroupView) 
         .where(or_(groups.c.id == other.id, groups.c.merged_into == other.id))
         .values(merged_into=into.id)
     )
+    together = [number for number, _ in await _members(connection, [into.id])]
+    await connection.execute(
+        delete(splits).where(splits.c.group_id.in_(together), splits.c.other.in_(together))
+    )
 
 
 async def split(connection: AsyncConnection, key: str) -> None:
-    """The group of this key is one of its own again, with all its letters."""
-    asked = select(groups.c.id).where(
+    """The group of this key is one of its own again, with all its letters; and they stay apart, also when
+    rules would put them together."""
+    asked = select(groups.c.id, groups.c.merged_into, groups.c.key).where(
         groups.c.key.startswith(clean(key), autoescape=True), groups.c.merged_into.is_not(None)
     )
     found = (await connection.execute(asked.limit(2))).all() if key else []
@@ -295,4 +320,7 @@ async def split(connection: AsyncConnection, key: str) -> None:
             f"key {shown(key)}: expected the key of one group that was merged into another, "
             f"{'several begin so' if found else 'none is so'}"
         )
-    await connection.execute(update(groups).where(groups.c.id == found[0][0]).values(merged_into=None))
+    number, other, token = found[0]
+    await connection.execute(update(groups).where(groups.c.id == number).values(merged_into=None))
+    pair = {"group_id": int(number), "other": int(other), "token": str(token)}
+    await connection.execute(unless_there(connection, splits, ["group_id", "other"]), [pair])

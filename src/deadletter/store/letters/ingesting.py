@@ -12,7 +12,6 @@ groups are changed in one order; on SQLite one writer is at work at a time.
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,10 @@ from typing import Any, Final
 from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.core.grouping.category import category_of
 from deadletter.core.grouping.compression import packed, unpacked
-from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import WORDING, StoredLetter
 from deadletter.store.letters import group_counts, word_index
+from deadletter.store.letters.group_rows import ensure_groups
 from deadletter.store.letters.letter_contents import dictionary_of, framed
 from deadletter.store.letters.letter_ids import same_bytes
 from deadletter.store.letters.letter_rows import (
@@ -33,9 +31,8 @@ from deadletter.store.letters.letter_rows import (
     Bulk,
     clean,
     name_ids,
-    unless_there,
 )
-from deadletter.store.letters.letter_tables import RowState, dictionaries, groups
+from deadletter.store.letters.letter_tables import RowState, dictionaries
 
 _CACHED: Final = 50_000
 _DICTIONARIES: Final = 3_000
@@ -149,6 +146,10 @@ class Ingest:
         self._fresh_groups.clear()
         self._fresh_dictionaries.clear()
 
+    def forget_groups(self) -> None:
+        """Some of those that it knows are gone."""
+        self._groups.clear()
+
     async def prepared(self, batch: Sequence[StoredLetter]) -> list[Prepared]:
         """What can be done before it is this batch's turn to write."""
         if sum(len(one.letter.body) + len(one.letter.message.properties) for one in batch) > _HEAVY_BYTES:
@@ -172,14 +173,14 @@ class Ingest:
         await self._learn_names(connection, some)
         new_groups = await self._learn_groups(connection, some)
         await self._learn_dictionaries(connection, some)
-        listed: list[tuple[int, int, StoredLetter]] = []
+        listed: list[tuple[int, int, int, StoredLetter]] = []
         while fresh:
             rows = self._rows(fresh, await _new_ids(connection, len(fresh)), known, now_ms)
             stored = await _insert_letters(connection, rows)
             await _insert_contents(connection, stored)
             for row, one in stored:
                 if row[3] is None:
-                    listed.append((row[5], row[4], one.letter))
+                    listed.append((row[5], row[16], row[4], one.letter))
                     done.new += 1
                 else:
                     done.copies += 1
@@ -257,34 +258,9 @@ class Ingest:
         }
         if not missing:
             return 0
-        keys = sorted(missing)
-        before = await _group_ids(connection, keys)
-        new = [key for key in keys if key not in before]
-        if new:
-            await connection.execute(
-                unless_there(connection, groups, ["key"]), [self._group_row(missing[key]) for key in new]
-            )
-            before.update(await _group_ids(connection, new))
-        self._fresh_groups.update(before)
-        return len(new)
-
-    def _group_row(self, letter: StoredLetter) -> dict[str, Any]:
-        found = letter.fingerprint
-        return {
-            "key": found.key,
-            "origin": self._name_id(letter.origin),
-            "title": clean(found.title),
-            "culprit": clean(found.culprit),
-            "error_type": clean(found.error_type),
-            "parts": clean(json.dumps(found.parts)),
-            "category": category_of(
-                found, message=letter.error, cause=letter.cause, reason=letter.reason
-            ).value,
-            "state": GroupState.OPEN.value,
-            "first_ms": letter.died_at_ms,
-            "last_ms": letter.died_at_ms,
-            "total": 0,
-        }
+        found, new = await ensure_groups(connection, missing, self._name_id)
+        self._fresh_groups.update(found)
+        return new
 
     async def _learn_dictionaries(self, connection: AsyncConnection, some: Sequence[StoredLetter]) -> None:
         """For the batches to come: the one that a group has, or a new one when it has letters enough."""
@@ -348,15 +324,6 @@ async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict
         told: list[Any] = list(rows)
         for same, message, number in told:
             found.setdefault(bytes(same), {})[bytes(message)] = number
-    return found
-
-
-async def _group_ids(connection: AsyncConnection, keys: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    asked = select(groups.c.key, groups.c.id).where(groups.c.key.in_(bindparam("some", expanding=True)))
-    for start in range(0, len(keys), ASKED_AT_ONCE):
-        rows = await connection.execute(asked, {"some": list(keys[start : start + ASKED_AT_ONCE])})
-        found.update((key, number) for key, number in rows)
     return found
 
 

@@ -17,7 +17,7 @@ from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import WORDING, searched_text
 from deadletter.store.letters import word_index
 from deadletter.store.letters.letter_contents import contents_of
-from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, add_tallies, clean
+from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, TallyPlace, add_tallies, clean
 from deadletter.store.letters.letter_tables import (
     IS_DISCARDED,
     RowState,
@@ -50,7 +50,7 @@ async def change_state(
 ) -> int:
     """Those of these letters that are in one state come into another; how many they were."""
     changed = 0
-    tally, size = Counter[tuple[int, int, int]](), Counter[tuple[int, int, int]]()
+    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
     some = letters.c.id.in_(bindparam("some", expanding=True))
     for start in range(0, len(ids), ASKED_AT_ONCE):
         asked = {"some": sorted(ids)[start : start + ASKED_AT_ONCE]}
@@ -61,7 +61,7 @@ async def change_state(
             update(letters)
             .where(some, letters.c.state == before.value, letters.c.copy_of.is_(None))
             .values(state=after.value, changed_ms=now_ms)
-            .returning(letters.c.id, letters.c.group_id, letters.c.queue, letters.c.bytes)
+            .returning(letters.c.id, letters.c.group_id, letters.c.vhost, letters.c.queue, letters.c.bytes)
         )
         rows = (await connection.execute(moved, asked)).all()
         if not rows:
@@ -80,10 +80,10 @@ async def change_state(
                 for number in gone
             ],
         )
-        for _, group, queue, length in rows:
+        for _, group, vhost, queue, length in rows:
             for state, sign in ((before, -1), (after, 1)):
-                tally[group, queue, state.value] += sign
-                size[group, queue, state.value] += sign * length
+                tally[group, vhost, queue, state.value] += sign
+                size[group, vhost, queue, state.value] += sign * length
         changed += len(rows)
     if tally:
         await add_tallies(connection, tally, size)
@@ -97,14 +97,17 @@ async def noted(connection: AsyncConnection, *, who: str, action: str, detail: s
     )
 
 
-async def forget_some(connection: AsyncConnection, queue: str, retention: Retention, *, now_ms: int) -> int:
+async def forget_some(
+    connection: AsyncConnection, vhost: str, queue: str, retention: Retention, *, now_ms: int
+) -> int:
     """The next portion of letters of this queue whose time is over; 0: there are no more."""
     if not await _alone(connection):
         return 0
-    number = await connection.scalar(select(names.c.id).where(names.c.name == clean(queue)))
-    if number is None:
+    asked = select(names.c.name, names.c.id).where(names.c.name.in_([clean(vhost), clean(queue)]))
+    called = {str(name): int(number) for name, number in await connection.execute(asked)}
+    if clean(vhost) not in called or clean(queue) not in called:
         return 0
-    over = await _over(connection, int(number), retention, now_ms)
+    over = await _over(connection, called[clean(vhost)], called[clean(queue)], retention, now_ms)
     if over:
         await _forget(connection, over)
     return len(over)
@@ -117,8 +120,10 @@ async def _alone(connection: AsyncConnection) -> bool:
     return bool(await connection.scalar(select(func.pg_try_advisory_xact_lock(FORGET_LOCK))))
 
 
-async def _over(connection: AsyncConnection, queue: int, retention: Retention, now_ms: int) -> list[int]:
-    mine = letters.c.queue == queue, letters.c.copy_of.is_(None)
+async def _over(
+    connection: AsyncConnection, vhost: int, queue: int, retention: Retention, now_ms: int
+) -> list[int]:
+    mine = letters.c.vhost == vhost, letters.c.queue == queue, letters.c.copy_of.is_(None)
     if retention.age_ms is not None:
         # Ids and times of coming go up together, so the first that may stay is followed by none that must go.
         asked = select(letters.c.id, letters.c.stored_ms).where(*mine).order_by(letters.c.id)
@@ -135,7 +140,9 @@ async def _over(connection: AsyncConnection, queue: int, retention: Retention, n
     if retention.letters is None and retention.bytes is None:
         return []
     total = select(func.coalesce(func.sum(tallies.c.letters), 0), func.coalesce(func.sum(tallies.c.bytes), 0))
-    here, size = (await connection.execute(total.where(tallies.c.queue == queue))).one()
+    here, size = (
+        await connection.execute(total.where(tallies.c.vhost == vhost, tallies.c.queue == queue))
+    ).one()
     too_many = max(0, here - retention.letters) if retention.letters is not None else 0
     too_big = size - retention.bytes if retention.bytes is not None else 0
     if not too_many and too_big <= 0:
@@ -159,6 +166,7 @@ async def _forget(connection: AsyncConnection, ids: Sequence[int]) -> None:
     columns = (
         letters.c.id,
         letters.c.group_id,
+        letters.c.vhost,
         letters.c.queue,
         letters.c.state,
         letters.c.bytes,
@@ -176,10 +184,10 @@ async def _forget(connection: AsyncConnection, ids: Sequence[int]) -> None:
         await connection.execute(delete(letters).where(letters.c.id.in_(some)), {"some": also})
     causes = {int(row.id): int(row.cause) for row in (*rows, *further)}
     gone = {"some": list(causes)}
-    tally, size = Counter[tuple[int, int, int]](), Counter[tuple[int, int, int]]()
-    for _, group, queue, state, length, _ in rows:
-        tally[group, queue, state] -= 1
-        size[group, queue, state] -= length
+    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
+    for _, group, vhost, queue, state, length, _ in rows:
+        tally[group, vhost, queue, state] -= 1
+        size[group, vhost, queue, state] -= length
     worded = delete(contents).where(contents.c.id.in_(some)).returning(contents.c.id, contents.c.wording)
     ours = {int(one) for one, wording in await connection.execute(worded, gone) if wording == WORDING}
     if _is_sqlite(connection):

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, and_, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -100,17 +100,20 @@ async def name_ids(connection: AsyncConnection, some: Sequence[str]) -> dict[str
     return found
 
 
+TallyPlace: TypeAlias = tuple[int, int, int, int]
+"""Where letters are counted: group, vhost, queue, state. Queues of two vhosts may have one name."""
 _TALLIES: Final = Bulk(
     table="deadletter_tallies",
     columns=(
         ("group_id", "bigint"),
+        ("vhost", "bigint"),
         ("queue", "bigint"),
         ("state", "smallint"),
         ("letters", "bigint"),
         ("bytes", "bigint"),
     ),
     then=(
-        "ON CONFLICT (group_id, queue, state) DO UPDATE SET "
+        "ON CONFLICT (group_id, vhost, queue, state) DO UPDATE SET "
         "letters = deadletter_tallies.letters + excluded.letters, "
         "bytes = deadletter_tallies.bytes + excluded.bytes"
     ),
@@ -125,10 +128,8 @@ COUNTS: Final = Bulk(
 
 
 async def add_tallies(
-    connection: AsyncConnection,
-    tally: Counter[tuple[int, int, int]],
-    size: Counter[tuple[int, int, int]],
+    connection: AsyncConnection, tally: Counter[TallyPlace], size: Counter[TallyPlace]
 ) -> None:
-    """So many letters and bytes more (or fewer) of a group, a queue and a state. Once in a transaction, and
+    """So many letters and bytes more (or fewer) of a place. Once in a transaction, and
     everybody in the same order: nobody waits for one who waits for him."""
     await _TALLIES.put(connection, [(*place, count, size[place]) for place, count in sorted(tally.items())])

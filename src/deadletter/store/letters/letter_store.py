@@ -14,15 +14,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from functools import partial, wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
 
-from sqlalchemy import event, text
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupQuery
@@ -33,15 +30,13 @@ from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import StoreUnreachable
-from deadletter.store.changes import identity
-from deadletter.store.database_errors import in_our_words
-from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
-from deadletter.store.letters import group_table, letter_changes, searching
+from deadletter.store.letters import group_history, group_table, letter_changes, searching
 from deadletter.store.letters.discards import STEP, last_discard
 from deadletter.store.letters.facets import facets
 from deadletter.store.letters.group_preview import preview
+from deadletter.store.letters.group_rows import GroupsGone
 from deadletter.store.letters.ingesting import Ingest, Ingested
+from deadletter.store.letters.letter_connections import LetterConnections, letter_connections, uncut
 from deadletter.store.letters.letter_contents import contents_of, first_of, keys_of
 from deadletter.store.letters.letter_tables import RowState
 from deadletter.store.letters.letter_views import (
@@ -54,74 +49,52 @@ from deadletter.store.letters.letter_views import (
     LetterPage,
 )
 from deadletter.store.letters.one_letter import detail_of
+from deadletter.store.letters.regroup_run import Regrouping
 from deadletter.store.letters.searching import Where
 from deadletter.store.letters.word_index import PendingWords
 from deadletter.store.preparing import migrate
-from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
-
-CONNECTIONS: Final = 4
-_LOCK_PAUSE_S: Final = 0.05
-_FILE: Final = "deadletter-file"
-_CACHE: Final = "PRAGMA cache_size = -16000"
-"""16 MB a connection: an index is written all over."""
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _uncut(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
-    """Who is cancelled while the store writes waits until it has written, or has given up: a statement that
-    runs in SQLite's thread cannot be called back, and would leave its lock behind."""
-
-    @wraps(method)
-    async def whole(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        writing = asyncio.create_task(method(*args, **kwargs))
-        try:
-            return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await asyncio.wait({writing})
-            if not writing.cancelled():
-                writing.exception()  # seen: nobody is left to be told
-            raise
-
-    return whole
+from deadletter.store.store_address import parse
 
 
 class LetterStore:
     """`now_ms`: the time, which tests set."""
 
-    def __init__(self, address: StoreAddress, engine: AsyncEngine, now_ms: Callable[[], int]) -> None:
-        self.address: Final = address
-        self._engine = engine
+    def __init__(self, connections: LetterConnections, now_ms: Callable[[], int]) -> None:
+        self.address: Final = connections.address
+        self._connections = connections
+        self._reading = connections.reading
+        self._writing = connections.writing
         self._now_ms = now_ms
         self._ingest = Ingest()
         self._ingesting = asyncio.Lock()
-        self._connections = 0
-        self._turn = asyncio.Lock()
         self.pending_words: Final = PendingWords(self._reading)
-        event.listen(engine.sync_engine, "connect", self._connected)
-
-    def _connected(self, *_told: object) -> None:
-        self._connections += 1
+        self.regrouping: Final = Regrouping(connections, now_ms)
 
     # -- coming in ---------------------------------------------------------------------------------------
-    @_uncut
+    @uncut
     async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
         """Committed when it returns: only then may anybody ack them."""
         prepared = await self._ingest.prepared(batch)
         known = self._ingest.generation
         async with self._ingesting:
-            try:
-                async with self._writing() as connection:
-                    self._ingest.connected(self._connections)
-                    if self._ingest.generation != known:
-                        prepared = await self._ingest.prepared(batch)
-                    done = await self._ingest.put(connection, prepared, now_ms=self._now_ms())
-            except BaseException:
-                self._ingest.rolled_back()
-                raise
-            self._ingest.committed()
-        self.pending_words.came(done.new + done.copies)
-        return done
+            while True:
+                try:
+                    async with self._writing() as connection:
+                        self._ingest.connected(self._connections.made)
+                        if self._ingest.generation != known:
+                            prepared = await self._ingest.prepared(batch)
+                            known = self._ingest.generation
+                        done = await self._ingest.put(connection, prepared, now_ms=self._now_ms())
+                except GroupsGone:
+                    self._ingest.rolled_back()
+                    self._ingest.forget_groups()
+                except BaseException:
+                    self._ingest.rolled_back()
+                    raise
+                else:
+                    self._ingest.committed()
+                    self.pending_words.came(done.new + done.copies)
+                    return done
 
     async def try_writing(self) -> None:
         """Raises unless letters could be written now."""
@@ -194,7 +167,7 @@ class LetterStore:
             return await group_table.releases_of(connection, list(some))
 
     # -- what people do ----------------------------------------------------------------------------------
-    @_uncut
+    @uncut
     async def set_state(
         self, name: str, state: GroupState, *, who: str, until_ms: int | None = None
     ) -> GroupView:
@@ -206,16 +179,16 @@ class LetterStore:
             await self._note(connection, who, state.value, {"group": found.id, "until_ms": until_ms})
             return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
 
-    @_uncut
+    @uncut
     async def set_category(self, name: str, category: Category, *, who: str) -> GroupView:
         async with self._writing() as connection:
             now_ms = self._now_ms()
             found = await group_table.group_of(connection, name, now_ms=now_ms)
-            await group_table.set_category(connection, found, category)
+            await group_table.set_category(connection, found, category, who=who)
             await self._note(connection, who, "category", {"group": found.id, "category": category.value})
             return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
 
-    @_uncut
+    @uncut
     async def add_note(self, name: str, text: str, *, who: str) -> GroupView:
         async with self._writing() as connection:
             now_ms = self._now_ms()
@@ -224,7 +197,7 @@ class LetterStore:
             await self._note(connection, who, "note", {"group": found.id})
             return found
 
-    @_uncut
+    @uncut
     async def merge(self, into: str, other: str, *, who: str) -> GroupView:
         """Letters of both are one group's, now and later, until they are split."""
         async with self._writing() as connection:
@@ -235,7 +208,7 @@ class LetterStore:
             await self._note(connection, who, "merge", {"into": first.key, "other": second.key})
         return first
 
-    @_uncut
+    @uncut
     async def split(self, key: str, *, who: str) -> None:
         """A merged group is one of its own again."""
         async with self._writing() as connection:
@@ -255,7 +228,7 @@ class LetterStore:
         """Undo a discard. How many they were."""
         return await self._change(ids, RowState.DISCARDED, RowState.OPEN, "taken back", who, why)
 
-    @_uncut
+    @uncut
     async def _change(
         self, ids: Sequence[int], before: RowState, after: RowState, step: str, who: str, why: str, **run: str
     ) -> int:
@@ -270,50 +243,26 @@ class LetterStore:
             return changed
 
     # -- forgetting --------------------------------------------------------------------------------------
-    @_uncut
-    async def forget_some(self, queue: str, retention: Retention) -> int:
-        """The next portion of letters whose time is over; 0: there are no more."""
+    @uncut
+    async def forget_some(self, queue: str, retention: Retention, *, vhost: str = "") -> int:
+        """The next portion of letters whose time is over; 0: there are no more. `vhost` empty: those of which
+        it is not known."""
         async with self._writing() as connection:
-            return await letter_changes.forget_some(connection, queue, retention, now_ms=self._now_ms())
+            return await letter_changes.forget_some(
+                connection, vhost, queue, retention, now_ms=self._now_ms()
+            )
 
-    @_uncut
+    @uncut
+    async def judge_some(self) -> int:
+        """Groups whose category was not judged by their past for a while; 0: there are no more."""
+        async with self._writing() as connection:
+            return await group_history.judge_some(connection, now_ms=self._now_ms())
+
+    @uncut
     async def fold_counts(self) -> int:
         """Old counts by the minute become counts by the hour; 0: there are no more."""
         async with self._writing() as connection:
             return await letter_changes.fold_counts(connection, now_ms=self._now_ms())
-
-    # -- connections -------------------------------------------------------------------------------------
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[AsyncConnection]:
-        with in_our_words(self.address):
-            async with self._engine.connect() as connection:
-                await self._same_file(connection)
-                yield connection
-
-    @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[AsyncConnection]:
-        """On SQLite one after the other, in the order in which they came: who waits for the file's lock tries
-        now and then, and whoever comes later may be quicker."""
-        alone = self._turn if isinstance(self.address, SqliteAddress) else nullcontext()
-        with in_our_words(self.address):
-            async with alone, self._engine.connect() as connection:
-                await self._same_file(connection)
-                await connection.execution_options(**WRITES)
-                async with connection.begin():
-                    yield connection
-                    await self._same_file(connection)
-
-    async def _same_file(self, connection: AsyncConnection) -> None:
-        """A file that was moved or deleted takes everything, and nobody ever sees it again."""
-        if isinstance(self.address, SqliteAddress):
-            raw = await connection.get_raw_connection()
-            opened = raw.info.get(_FILE)
-            if opened != identity(self.address):
-                await connection.invalidate()
-                raise StoreUnreachable(
-                    f"the store {self.address} is no longer the file it was, somebody moved or replaced it; "
-                    "nothing was done"
-                )
 
     async def _note(
         self, connection: AsyncConnection, who: str, action: str, detail: dict[str, object]
@@ -321,24 +270,6 @@ class LetterStore:
         await letter_changes.noted(
             connection, who=who, action=action, detail=json.dumps(detail), now_ms=self._now_ms()
         )
-
-
-async def _keep_a_log(address: SqliteAddress, engine: AsyncEngine) -> None:
-    """SQLite does not wait for anybody when it changes its journal: so we do."""
-    until = time.monotonic() + LOCK_LIMIT_S
-    while True:
-        try:
-            with in_our_words(address):
-                async with engine.connect() as connection:
-                    raw = await connection.get_raw_connection()
-                    assert raw.driver_connection is not None
-                    await raw.driver_connection.execute("PRAGMA journal_mode=WAL")
-        except StoreUnreachable:
-            if time.monotonic() >= until:
-                raise
-            await asyncio.sleep(_LOCK_PAUSE_S)
-        else:
-            return
 
 
 @asynccontextmanager
@@ -350,21 +281,9 @@ async def open_letters(
     address = parse(url)
     if prepare:
         await migrate(url)
-    engine = new_engine(address, pool=CONNECTIONS)
-    if isinstance(address, SqliteAddress):
-        event.listen(engine.sync_engine, "connect", partial(_opened, address))
-    store = LetterStore(address, engine, now_ms)
-    try:
-        if isinstance(address, SqliteAddress) and prepare:
-            await _keep_a_log(address, engine)
-        yield store
-    finally:
-        await store.pending_words.settled()
-        await engine.dispose()
-
-
-def _opened(address: SqliteAddress, connection: DBAPIConnection, record: ConnectionPoolEntry) -> None:
-    record.info[_FILE] = identity(address)
-    cursor = connection.cursor()
-    cursor.execute(_CACHE)
-    cursor.close()
+    async with letter_connections(address, keep_a_log=prepare) as connections:
+        store = LetterStore(connections, now_ms)
+        try:
+            yield store
+        finally:
+            await store.pending_words.settled()

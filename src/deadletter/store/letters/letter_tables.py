@@ -39,6 +39,11 @@ groups: Final = table(
     column("error_type", String),
     column("parts", String),
     column("category", String),
+    column("category_by", String),
+    column("category_why", String),
+    column("guess", String),
+    column("guess_why", String),
+    column("judged_ms", BigInteger),
     column("state", String),
     column("until_ms", BigInteger),
     column("first_ms", BigInteger),
@@ -86,6 +91,7 @@ contents: Final = table(
 tallies: Final = table(
     "deadletter_tallies",
     column("group_id", BigInteger),
+    column("vhost", BigInteger),
     column("queue", BigInteger),
     column("state", SmallInteger),
     column("letters", BigInteger),
@@ -114,6 +120,42 @@ notes: Final = table(
     column("author", String),
     column("text", String),
 )
+groupings: Final = table(
+    "deadletter_groupings",
+    column("id", BigInteger),
+    column("digest", String),
+    column("since_ms", BigInteger),
+    column("stage", String),
+    column("reached", BigInteger),
+    column("last_letter", BigInteger),
+    column("looked_at", BigInteger),
+    column("moved", BigInteger),
+    column("groups_before", BigInteger),
+)
+regrouped: Final = table(
+    "deadletter_regrouped",
+    column("before", BigInteger),
+    column("after", BigInteger),
+    column("letters", BigInteger),
+)
+splits: Final = table(
+    "deadletter_splits", column("group_id", BigInteger), column("other", BigInteger), column("token", String)
+)
+"""Pairs that a person took apart. `token`: by what the letters of the first are told from the others'."""
+apart: Final = table(
+    "deadletter_apart", column("group_id", BigInteger), column("of", BigInteger), column("key", String)
+)
+"""Groups of letters that would be in the group of `key` if no person had taken group `of` out."""
+seen: Final = table(
+    "deadletter_regroup_seen",
+    column("group_id", BigInteger),
+    column("kind", String),
+    column("value", String),
+    column("letters", BigInteger),
+    column("first_ms", BigInteger),
+    column("last_ms", BigInteger),
+)
+"""Like tags, of the letters that were looked at while they are grouped anew."""
 audit: Final = table(
     "deadletter_audit",
     column("id", BigInteger),

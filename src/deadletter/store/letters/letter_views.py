@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterState
 from deadletter.core.letter.letter import Letter
@@ -21,6 +22,9 @@ class GroupView:
     culprit: str
     error_type: str
     category: Category
+    category_by: By
+    """Who says so: a person, a rule, the group's history, or its error as a first guess."""
+    category_why: str
     state: GroupState
     until_ms: int | None
     first_ms: int
@@ -144,6 +148,8 @@ class Facet:
     value: str
     letters: int
     label: str = ""
+    vhost: str = ""
+    """Of a queue; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,3 +194,32 @@ class GroupingPreview:
     letters: int
     joined: tuple[Joined, ...]
     parted: tuple[Parted, ...]
+
+
+class RegroupStage(StrEnum):
+    """How far stored letters follow the grouping in force."""
+
+    BEHIND = "behind"
+    """They are in the groups of an earlier one."""
+    MOVING = "moving"
+    MENDING = "mending"
+    SETTLING = "settling"
+    RETIRING = "retiring"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupingTold:
+    """The grouping of whoever answers, and how far stored letters follow it."""
+
+    digest: str
+    since_ms: int | None
+    """Since when letters that come are grouped so; None: they are not yet."""
+    stage: RegroupStage
+    letters: int
+    """That are stored."""
+    looked_at: int
+    moved: int
+    """Into another group."""
+    groups_before: int
+    groups: int

@@ -234,6 +234,8 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan
         if number is None:
             return None
         conditions.append(column == number)
+        if column is columns.queue and query.vhost is None:
+            conditions.append(columns.vhost.in_(await _vhosts(connection, int(number))))
         if column is columns.cause:
             words.append(word_index.cause_word(int(number)))
     if query.group is not None or query.origin is not None:
@@ -266,6 +268,12 @@ async def _saying(connection: AsyncConnection, error: str) -> tuple[int, ...]:
     told = select(groups.c.id, groups.c.title, groups.c.error_type, groups.c.parts)
     rows = await connection.execute(told.order_by(groups.c.last_ms.desc()).limit(_GROUPS_READ))
     return tuple(int(number) for number, *said in rows if any(error in str(one).lower() for one in said))
+
+
+async def _vhosts(connection: AsyncConnection, queue: int) -> list[int]:
+    """Those that have letters of a queue of this name. Mostly one: then the index has them in their order."""
+    asked = select(tallies.c.vhost).where(tallies.c.queue == queue).distinct()
+    return [int(number) for (number,) in await connection.execute(asked)]
 
 
 async def _died(connection: AsyncConnection, query: LetterQuery) -> list[ColumnElement[bool]]:

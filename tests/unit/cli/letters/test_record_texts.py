@@ -24,7 +24,7 @@ from deadletter.cli.letters.show_text import body_text, indented, letter_text
 from deadletter.cli.letters.small_pictures import sparkline
 from deadletter.cli.terminal.progress import GrowingCount
 from deadletter.cli.terminal.widths import cells, fit
-from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterState
 from deadletter.core.text.safe_text import is_plain
@@ -48,6 +48,8 @@ GROUP = GroupLine(
     culprit="orders/pay:charge",
     error_type="PaymentTimeout",
     category=Category.TRANSIENT,
+    category_by=By.GUESS,
+    category_why="its error is a PaymentTimeout",
     state=GroupState.OPEN,
     until_ms=None,
     first_ms=NOW - 3 * 86_400_000,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from deadletter.core.deciding.failure import Failure, Framework
-from deadletter.core.grouping.category import Category, category_of
+from deadletter.core.grouping.category import Category, guess
 from deadletter.core.grouping.fingerprint import Symptom, fingerprint
 from deadletter.core.grouping.group_states import GroupState, state_at
 
@@ -32,7 +32,7 @@ from deadletter.core.grouping.group_states import GroupState, state_at
 def test_by_type_and_words(error_type: str, message: str, category: Category) -> None:
     failure = Failure(framework=Framework.DEADLETTER, error_type=error_type, message=message)
     found = fingerprint(Symptom(origin="orders", failure=failure))
-    assert category_of(found, message=f"{error_type}: {message}") is category
+    assert guess(found, message=f"{error_type}: {message}").category is category
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_by_type_and_words(error_type: str, message: str, category: Category) ->
 )
 def test_without_an_error(reason: str, cause: str, category: Category) -> None:
     found = fingerprint(Symptom(origin="orders", reason=reason, cause=cause))
-    assert category_of(found, cause=cause, reason=reason) is category
+    assert guess(found, cause=cause, reason=reason).category is category
 
 
 def test_who_sleeps_wakes_up() -> None:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from tests.letters import letter
 from tests.recorded import HOSTILE, parked
 
-from deadletter.core.grouping.category import Category
+from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterState
 from deadletter.core.letter import names, wrapping
@@ -57,6 +57,8 @@ def told(whole: Letter, *, steps: tuple[LetterStep, ...] = (), cause: str = "") 
         culprit="",
         error_type="",
         category=Category.BUG,
+        category_by=By.GUESS,
+        category_why="its error is a PaymentTimeout",
         state=GroupState.OPEN,
         until_ms=None,
         first_ms=NOW,

@@ -16,6 +16,7 @@ from tests.letters import letters
 
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
+from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.letter.envelope import ExchangeKey
@@ -27,12 +28,14 @@ from deadletter.service.storing.forgetting import forget
 from deadletter.service.storing.storekeeper import Storekeeper
 from deadletter.service.telling.service_events import (
     Confirmed,
+    GroupingSeen,
     LettersStored,
     Recovered,
     ServiceEvent,
     Trouble,
 )
 from deadletter.store.letters.letter_store import open_letters
+from deadletter.store.letters.letter_views import RegroupStage
 
 FATE = LetterFate(step=Step.STORED, source="errors")
 
@@ -52,7 +55,7 @@ def some(count: int, prefix: str = "n") -> list[StoredLetter]:
 async def keeping(
     url: str, heard: list[ServiceEvent], *, batch: int = 10, retention: Retention | None = None
 ) -> AsyncIterator[Storekeeper]:
-    kept = {"errors": retention or Retention()}
+    kept = {("/", "errors"): retention or Retention()}
     keeper = Storekeeper(url, batch=batch, retention=kept, emit=heard.append)
     running = asyncio.create_task(keeper.run())
     try:
@@ -163,9 +166,10 @@ async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'letters.db'}"
     heard: list[ServiceEvent] = []
     async with open_letters(url) as store:
+        await store.regrouping.put_in_force(Grouping())
         await store.ingest(some(350))
         forgetting = asyncio.create_task(
-            forget(store, {"errors": Retention(letters=20)}, heard.append, look_s=0.01)
+            forget(store, {("/", "errors"): Retention(letters=20)}, heard.append, look_s=0.01)
         )
         async with asyncio.timeout(60):
             while not any(isinstance(one, Confirmed) for one in heard):  # noqa: ASYNC110 -- as above
@@ -175,3 +179,27 @@ async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
     (one,) = heard
     assert isinstance(one, Confirmed)
     assert [(fate.step, fate.source, n) for fate, n in one.fates.items()] == [(Step.FORGOTTEN, "errors", 330)]
+
+
+async def test_it_is_told_that_stored_letters_follow_other_rules_until_they_follow(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'letters.db'}"
+    other = Grouping(rules=(GroupingRule(group="one"),))
+    heard: list[ServiceEvent] = []
+    async with open_letters(url) as store:
+        await store.regrouping.put_in_force(Grouping())
+        await store.ingest(some(3))
+        await store.regrouping.put_in_force(other)
+        forgetting = asyncio.create_task(forget(store, {}, heard.append, grouping=other, look_s=0.01))
+        async with asyncio.timeout(60):
+            while not heard:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.01)
+            while (await store.regrouping.go_on(other, who="ann")).stage is not RegroupStage.DONE:
+                pass
+            while len(heard) < 2:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.01)
+        forgetting.cancel()
+        await asyncio.wait({forgetting})
+    assert heard == [
+        GroupingSeen(digest=other.digest, behind=True),
+        GroupingSeen(digest=other.digest, behind=False),
+    ]

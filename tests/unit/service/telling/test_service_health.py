@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from deadletter.service.telling.service_events import (
+    GroupingSeen,
     LifeChanged,
     QueueGone,
     Recovered,
@@ -49,6 +50,14 @@ def test_other_trouble_is_told_and_changes_nothing() -> None:
     troubled = ready(READY, Trouble(what="store", why="down"), Trouble(what="alert:log", why="no"))
     assert troubled == Condition(ok=True, notes=("alert:log: no", "store: down"))
     assert ready(READY, Trouble(what="store", why="down"), Recovered(what="store")).notes == ()
+
+
+def test_letters_in_groups_of_other_rules_are_a_note() -> None:
+    behind = GroupingSeen(digest="d", behind=True)
+    found = ready(READY, behind)
+    assert found.ok
+    assert [note.partition(":")[0] for note in found.notes] == ["groups"]
+    assert ready(READY, behind, GroupingSeen(digest="d", behind=False)).notes == ()
 
 
 def test_who_stops_is_not_ready() -> None:

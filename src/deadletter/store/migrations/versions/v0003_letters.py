@@ -28,6 +28,11 @@ def upgrade(op: Operations) -> None:
         sa.Column("error_type", sa.Text, nullable=False),
         sa.Column("parts", sa.Text, nullable=False),
         sa.Column("category", sa.Text, nullable=False),
+        sa.Column("category_by", sa.Text, nullable=False),
+        sa.Column("category_why", sa.Text, nullable=False),
+        sa.Column("guess", sa.Text, nullable=False),
+        sa.Column("guess_why", sa.Text, nullable=False),
+        sa.Column("judged_ms", sa.BigInteger),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("until_ms", sa.BigInteger),
         sa.Column("first_ms", sa.BigInteger, nullable=False),
@@ -37,6 +42,7 @@ def upgrade(op: Operations) -> None:
         sa.Column("reopened_ms", sa.BigInteger),
         sa.Column("reopened_release", sa.Text),
         sa.Column("merged_into", _BIG),
+        sqlite_autoincrement=True,  # who remembers a number that is gone must not meet another group
     )
     op.create_index("deadletter_groups_last", "deadletter_groups", ["last_ms"])
     op.create_table(
@@ -62,7 +68,7 @@ def upgrade(op: Operations) -> None:
     )
     op.create_index("deadletter_letters_same", "deadletter_letters", ["same", "message"], unique=True)
     op.create_index("deadletter_letters_group", "deadletter_letters", ["group_id", "id"])
-    op.create_index("deadletter_letters_queue", "deadletter_letters", ["queue", "id"])
+    op.create_index("deadletter_letters_queue", "deadletter_letters", ["queue", "vhost", "id"])
     op.create_index("deadletter_letters_died", "deadletter_letters", ["died_ms"])
     copies, discarded = sa.text("copy_of IS NOT NULL"), sa.text("state = 1")
     op.create_index(
@@ -75,7 +81,7 @@ def upgrade(op: Operations) -> None:
     op.create_index(
         "deadletter_letters_discarded",
         "deadletter_letters",
-        ["queue", "changed_ms"],
+        ["queue", "vhost", "changed_ms"],
         sqlite_where=discarded,
         postgresql_where=discarded,
     )
@@ -96,6 +102,7 @@ def upgrade(op: Operations) -> None:
     op.create_table(
         "deadletter_tallies",
         sa.Column("group_id", _BIG, primary_key=True),
+        sa.Column("vhost", _BIG, primary_key=True),
         sa.Column("queue", _BIG, primary_key=True),
         sa.Column("state", sa.SmallInteger, primary_key=True),
         sa.Column("letters", sa.BigInteger, nullable=False),
@@ -129,6 +136,48 @@ def upgrade(op: Operations) -> None:
         sa.Column("text", sa.Text, nullable=False),
     )
     op.create_index("deadletter_notes_group", "deadletter_notes", ["group_id"])
+    op.create_table(
+        "deadletter_groupings",
+        sa.Column("id", _BIG, primary_key=True),
+        sa.Column("digest", sa.Text, nullable=False),
+        sa.Column("since_ms", sa.BigInteger, nullable=False),
+        sa.Column("stage", sa.Text, nullable=False),
+        sa.Column("reached", _BIG, nullable=False),
+        sa.Column("last_letter", _BIG, nullable=False),
+        sa.Column("looked_at", sa.BigInteger, nullable=False),
+        sa.Column("moved", sa.BigInteger, nullable=False),
+        sa.Column("groups_before", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "deadletter_regrouped",
+        sa.Column("before", _BIG, primary_key=True),
+        sa.Column("after", _BIG, primary_key=True),
+        sa.Column("letters", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "deadletter_splits",
+        sa.Column("group_id", _BIG, primary_key=True),
+        sa.Column("other", _BIG, primary_key=True),
+        sa.Column("token", sa.Text, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "deadletter_apart",
+        sa.Column("group_id", _BIG, primary_key=True),
+        sa.Column("of", _BIG, nullable=False),
+        sa.Column("key", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "deadletter_regroup_seen",
+        sa.Column("group_id", _BIG, primary_key=True),
+        sa.Column("kind", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, primary_key=True),
+        sa.Column("letters", sa.BigInteger, nullable=False),
+        sa.Column("first_ms", sa.BigInteger, nullable=False),
+        sa.Column("last_ms", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    )
     op.create_table(
         "deadletter_audit",
         sa.Column("id", _BIG, primary_key=True),
