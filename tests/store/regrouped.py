@@ -9,7 +9,7 @@ from tests.store.grounds import Ground
 from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.stored_letter import stored_letter
 from deadletter.store.engine import new_engine
-from deadletter.store.letters.group_counts import tags_of
+from deadletter.store.groups.group_counts import tags_of
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.letters.letter_views import GroupingTold, RegroupStage

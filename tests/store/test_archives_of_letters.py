@@ -1,7 +1,7 @@
 """Letters of a store into an archive and into a store again: nothing changes, and nothing is there twice.
 
 About `operations.archiving.from_store`, `operations.archiving.into_store`,
-`store.letters.letter_store`, `store.letters.searching`.
+`store.letters.letter_store`, `store.finding.searching`.
 """
 
 from __future__ import annotations

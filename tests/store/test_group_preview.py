@@ -1,4 +1,4 @@
-"""What other rules would make of stored letters. About `store.letters.group_preview`."""
+"""What other rules would make of stored letters. About `store.groups.group_preview`."""
 
 from __future__ import annotations
 

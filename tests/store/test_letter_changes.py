@@ -1,6 +1,6 @@
 """Letters are thrown away, taken back and forgotten, and what is counted always equals a recount.
 
-About `store.letters.letter_changes`, `store.letters.discards`, `store.letters.one_letter`,
+About `store.letters.letter_changes`, `store.letters.discards`, `store.finding.one_letter`,
 `store.letters.letter_store`, `store.letters.letter_tables`.
 """
 

@@ -1,6 +1,6 @@
 """Groups of letters: counted, closed and opened again, asleep, noted on, merged and taken apart.
 
-About `store.letters.group_table`, `store.letters.group_counts`, `store.letters.group_history`,
+About `store.groups.group_table`, `store.groups.group_counts`, `store.groups.group_history`,
 `store.letters.letter_views`.
 """
 

@@ -1,7 +1,7 @@
 """Letters come into the store: each once, copies known as copies, every byte kept, whatever is in them.
 
 About `store.letters.ingesting`, `store.letters.letter_contents`, `store.letters.letter_rows`,
-`store.letters.letter_list`.
+`store.finding.letter_list`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Letters are found: by each field, by words, by headers, in pages, and counted.
 
-About `store.letters.searching`, `store.letters.facets`, `store.letters.word_index`,
+About `store.finding.searching`, `store.finding.facets`, `store.finding.word_index`,
 `core.grouping.letter_words`.
 """
 
@@ -16,7 +16,7 @@ from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, Lett
 from deadletter.core.grouping.letter_words import divided, words_of
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.letter.letter import Letter
-from deadletter.store.letters import facets, searching
+from deadletter.store.finding import facets, searching
 from deadletter.store.letters.letter_store import LetterStore
 
 MANY = searching._FEW + 60

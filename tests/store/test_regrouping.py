@@ -1,7 +1,7 @@
 """Changed rules applied to stored letters: everything is counted where it is now, and what people said holds.
 
-About `store.letters.regrouping`, `store.letters.regroup_ending`, `store.letters.regroup_run`,
-`store.letters.group_rows`, `store.letters.letter_connections`.
+About `store.groups.regrouping`, `store.groups.regroup_ending`, `store.groups.regroup_run`,
+`store.groups.group_rows`, `store.letters.letter_connections`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def test_everything_is_counted_where_its_letters_are(
 ) -> None:
     """Rules that join, that part, that rename, one after the other; some counts are by the hour already, some
     letters are discarded, some have copies, and some come meanwhile."""
-    monkeypatch.setattr("deadletter.store.letters.regrouping.AT_ONCE", 7)
+    monkeypatch.setattr("deadletter.store.groups.regrouping.AT_ONCE", 7)
     chance = random.Random(seed)
     rules = [PLAIN, RENAMED, ONE, BY_TENANT, Grouping(rules=(GroupingRule(group="t", message="*a*"),))]
     letters = _some(seed)
@@ -262,7 +262,7 @@ async def test_letters_come_while_they_are_grouped_anew(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two instances that store letters by the old rules and the new, two that group anew, and people."""
-    monkeypatch.setattr("deadletter.store.letters.regrouping.AT_ONCE", 5)
+    monkeypatch.setattr("deadletter.store.groups.regrouping.AT_ONCE", 5)
     letters = _some(99, 200)
     async with letters_at(ground) as store, letters_at(ground) as other, letters_at(ground) as third:
         await store.regrouping.put_in_force(PLAIN)
@@ -308,7 +308,7 @@ async def test_a_rule_says_of_which_category(ground: Ground) -> None:
 _KILLED = """
 import asyncio, os, sys
 from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
-from deadletter.store.letters import regrouping
+from deadletter.store.groups import regrouping
 from deadletter.store.letters.letter_store import open_letters
 
 regrouping.AT_ONCE = 9

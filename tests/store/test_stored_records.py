@@ -1,6 +1,6 @@
 """What the commands and the API ask of a store, on both databases.
 
-About `operations.records.store_records`, `store.letters.letter_store`, `store.letters.group_table`,
+About `operations.records.store_records`, `store.letters.letter_store`, `store.groups.group_table`,
 `store.letters.letter_changes`.
 """
 

@@ -4,7 +4,7 @@ About `cli.letters.groups_command`, `cli.letters.regroup_command`, `cli.letters.
 `cli.letters.show_command`,
 `cli.letters.discard_command`, `cli.letters.group_options`, `cli.letters.letter_options`,
 `cli.letters.record_options`, `cli.letters.completing`, `cli.terminal.option_sets`,
-`store.letters.quick_look`, `store.letters.letter_ids`,
+`store.finding.quick_look`, `store.letters.letter_ids`,
 `operations.records.at_hand`.
 """
 

@@ -19,7 +19,7 @@ import typer
 
 from deadletter.core.letter.parking import Cause
 from deadletter.core.text.safe_text import line
-from deadletter.store.letters import quick_look
+from deadletter.store.finding import quick_look
 
 if TYPE_CHECKING:
     from deadletter.operations.records.records import Records

@@ -21,7 +21,7 @@ from deadletter.errors import DeadletterError, StoreUnreachable, UsageError
 from deadletter.operations.records.records import Records
 from deadletter.operations.records.service_records import ServiceRecords, service_records
 from deadletter.operations.service_address import home
-from deadletter.store.letters.quick_look import is_foreign
+from deadletter.store.finding.quick_look import is_foreign
 from deadletter.store.store_address import SqliteAddress, address_text, parse
 
 LOOK_CONNECT_S: Final = 0.5

@@ -1,1 +1,1 @@
-"""The letters of the store: how they come in, how they are grouped, found, thrown away and forgotten."""
+"""The letters of the store: how they come in, what is kept of them, thrown away and forgotten."""

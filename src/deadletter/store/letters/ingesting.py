@@ -22,8 +22,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.compression import packed, unpacked
 from deadletter.core.grouping.stored_letter import WORDING, StoredLetter
-from deadletter.store.letters import group_counts, word_index
-from deadletter.store.letters.group_rows import ensure_groups
+from deadletter.store.finding import word_index
+from deadletter.store.groups import group_counts
+from deadletter.store.groups.group_rows import ensure_groups
 from deadletter.store.letters.letter_contents import dictionary_of, framed
 from deadletter.store.letters.letter_ids import same_bytes
 from deadletter.store.letters.letter_rows import (

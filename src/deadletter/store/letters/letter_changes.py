@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import WORDING, searched_text
-from deadletter.store.letters import word_index
+from deadletter.store.finding import word_index
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, COUNTS, TallyPlace, add_tallies, clean
 from deadletter.store.letters.letter_tables import (

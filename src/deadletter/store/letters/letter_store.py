@@ -30,11 +30,17 @@ from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
-from deadletter.store.letters import group_history, group_table, letter_changes, searching
+from deadletter.store.finding import searching
+from deadletter.store.finding.facets import facets
+from deadletter.store.finding.one_letter import detail_of
+from deadletter.store.finding.searching import Where
+from deadletter.store.finding.word_index import PendingWords
+from deadletter.store.groups import group_history, group_table
+from deadletter.store.groups.group_preview import preview
+from deadletter.store.groups.group_rows import GroupsGone
+from deadletter.store.groups.regroup_run import Regrouping
+from deadletter.store.letters import letter_changes
 from deadletter.store.letters.discards import STEP, last_discard
-from deadletter.store.letters.facets import facets
-from deadletter.store.letters.group_preview import preview
-from deadletter.store.letters.group_rows import GroupsGone
 from deadletter.store.letters.ingesting import Ingest, Ingested
 from deadletter.store.letters.letter_connections import LetterConnections, letter_connections, uncut
 from deadletter.store.letters.letter_contents import contents_of, first_of, keys_of
@@ -48,10 +54,6 @@ from deadletter.store.letters.letter_views import (
     LetterDetail,
     LetterPage,
 )
-from deadletter.store.letters.one_letter import detail_of
-from deadletter.store.letters.regroup_run import Regrouping
-from deadletter.store.letters.searching import Where
-from deadletter.store.letters.word_index import PendingWords
 from deadletter.store.preparing import migrate
 from deadletter.store.store_address import parse
 

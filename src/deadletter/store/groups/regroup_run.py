@@ -13,11 +13,12 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.grouping_rules import Grouping
-from deadletter.store.letters import letter_changes, regroup_ending, regrouping
+from deadletter.store.groups import regroup_ending, regrouping
+from deadletter.store.groups.regrouping import GroupingNow
+from deadletter.store.letters import letter_changes
 from deadletter.store.letters.letter_connections import LetterConnections, uncut
 from deadletter.store.letters.letter_tables import groups, tallies
 from deadletter.store.letters.letter_views import GroupingTold, RegroupStage
-from deadletter.store.letters.regrouping import GroupingNow
 
 AT_ONCE_S: Final = 1.0
 """So long it works before it says how far it came."""

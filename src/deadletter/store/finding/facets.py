@@ -11,11 +11,11 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
-from deadletter.store.letters.letter_list import ROW_STATES
+from deadletter.store.finding.letter_list import ROW_STATES
+from deadletter.store.finding.searching import SearchPlan, Where, looked_through, plan_of
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, asked_of, clean
 from deadletter.store.letters.letter_tables import groups, names, tallies
 from deadletter.store.letters.letter_views import Facet, Facets
-from deadletter.store.letters.searching import SearchPlan, Where, looked_through, plan_of
 
 FACETS_MAX: Final = 10_000
 """Beyond that many, facets count the newest."""

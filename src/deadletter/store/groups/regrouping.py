@@ -27,8 +27,7 @@ from deadletter.core.grouping.category import By
 from deadletter.core.grouping.grouping_rules import Grouping, apart
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.letter.letter import Letter
-from deadletter.store.letters import letter_tables as tables
-from deadletter.store.letters.group_counts import (
+from deadletter.store.groups.group_counts import (
     MINUTE_MS,
     NEVER_FIRST_MS,
     NEVER_LAST_MS,
@@ -37,7 +36,8 @@ from deadletter.store.letters.group_counts import (
     add_totals,
     tags_of,
 )
-from deadletter.store.letters.group_rows import category_values, ensure_groups
+from deadletter.store.groups.group_rows import category_values, ensure_groups
+from deadletter.store.letters import letter_tables as tables
 from deadletter.store.letters.letter_changes import FORGET_LOCK
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_rows import COUNTS, Bulk, TallyPlace, add_tallies, clean, name_ids

@@ -22,10 +22,10 @@ from deadletter.core.grouping.stored_letter import HEADER_CHARS, is_searched, re
 from deadletter.core.letter import header_values
 from deadletter.core.letter.letter import Letter
 from deadletter.core.text.glob import glob
-from deadletter.store.letters import word_index
+from deadletter.store.finding import word_index
+from deadletter.store.finding.letter_list import ROW_STATES, rows_of
 from deadletter.store.letters.discards import thrown_away_by
 from deadletter.store.letters.letter_contents import contents_of
-from deadletter.store.letters.letter_list import ROW_STATES, rows_of
 from deadletter.store.letters.letter_rows import clean, of_id
 from deadletter.store.letters.letter_tables import IS_DISCARDED, groups, letters, names, tallies
 from deadletter.store.letters.letter_views import LetterPage

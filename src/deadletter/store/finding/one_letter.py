@@ -8,9 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.errors import NotStored
+from deadletter.store.finding.letter_list import rows_of
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_ids import id_of
-from deadletter.store.letters.letter_list import rows_of
 from deadletter.store.letters.letter_rows import begins_with, of_id
 from deadletter.store.letters.letter_tables import letters, steps
 from deadletter.store.letters.letter_views import LetterDetail, LetterStep

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import StoredLetter
-from deadletter.store.letters.group_rows import GroupsGone
+from deadletter.store.groups.group_rows import GroupsGone
 from deadletter.store.letters.letter_rows import COUNTS, Bulk, TallyPlace, add_tallies, asked_of, clean
 from deadletter.store.letters.letter_tables import RowState, groups
 

@@ -16,7 +16,7 @@ from deadletter.core.grouping.category import By
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.regrouping import GroupNow, Settled, Settling
 from deadletter.core.grouping.stored_letter import stored_letter
-from deadletter.store.letters.group_counts import (
+from deadletter.store.groups.group_counts import (
     MINUTE_MS,
     NEVER_FIRST_MS,
     NEVER_LAST_MS,
@@ -24,6 +24,7 @@ from deadletter.store.letters.group_counts import (
     add_totals,
     tags_of,
 )
+from deadletter.store.groups.regrouping import ALL, readable
 from deadletter.store.letters.letter_rows import COUNTS
 from deadletter.store.letters.letter_tables import (
     apart,
@@ -38,7 +39,6 @@ from deadletter.store.letters.letter_tables import (
     tags,
     tallies,
 )
-from deadletter.store.letters.regrouping import ALL, readable
 
 MENDED_AT_ONCE: Final = 5
 RETIRED_AT_ONCE: Final = 10

@@ -15,6 +15,7 @@ from deadletter.core.grouping.group_states import GroupState, state_at
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import NotStored, UsageError
+from deadletter.store.finding.searching import find
 from deadletter.store.letters.letter_rows import clean, unless_there
 from deadletter.store.letters.letter_tables import (
     RowState,
@@ -27,7 +28,6 @@ from deadletter.store.letters.letter_tables import (
     tallies,
 )
 from deadletter.store.letters.letter_views import GroupDetail, GroupNote, GroupTag, GroupView
-from deadletter.store.letters.searching import find
 
 MINUTES: Final = 24 * 60
 """So far back letters are told by the minute."""

@@ -1,0 +1,1 @@
+"""Stored letters found: by what they say and where they failed, listed, counted, one of them whole."""
