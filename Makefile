@@ -69,6 +69,7 @@ bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a on
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.serve --broker 3.10 --broker 4.3
 	$(BIN)/python -m bench.consumer --broker 3.10 --broker 4.3
+	$(BIN)/python -m bench.desk
 
 lock: setup ## compile requirements.lock anew
 	@uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --system-certs --group dev pyproject.toml -o requirements.lock
