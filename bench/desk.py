@@ -167,7 +167,7 @@ async def _fill(store: LetterStore, some: Iterator[Letter]) -> Filled:
             batch = []
             for place, letter in enumerate(bunch[start : start + BATCH]):
                 batch.append(stored_letter(letter, now_ms=now_ms))
-                if place % 50 == 0:  # as a service, whose letters come one by one
+                if place % 10 == 0:  # as a service, whose letters come one by one
                     await asyncio.sleep(0)
             if writing is not None:
                 await writing
@@ -251,8 +251,9 @@ async def _forgetting(store: LetterStore, where: str, options: argparse.Namespac
 
     async def forget() -> None:
         left = options.count - forgotten
-        while await store.forget_some(PARKED, Retention(letters=left)):
-            pass
+        gone = 0
+        while gone < forgotten:  # not until all is well: others come as fast as these go
+            gone += await store.forget_some(PARKED, Retention(letters=left))
         going.set()
 
     task = asyncio.create_task(forget())

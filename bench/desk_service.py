@@ -58,7 +58,7 @@ async def take_in(site: Site, store: str, *, count: int, groups: int, beside: in
         try:
             channel = await connection.channel()
             await _park(vhost, (one.message for one in letters(count, groups=groups)), count)
-            async with serving(vhost, _DESK + SETTINGS, store=store) as service:
+            async with serving(vhost, SETTINGS + _DESK, store=store) as service:
                 return await _watch(channel, service, count)
         finally:
             await connection.close()

@@ -22,7 +22,7 @@ FACETS_MAX: Final = 10_000
 FACETS_S: Final = 2.0
 """And as many as can be found in this time."""
 _SHOWN: Final = 50
-_PLACES: Final = "SELECT vhost, queue, cause, group_id FROM deadletter_letters WHERE id "
+_PLACES: Final = "SELECT vhost, queue, cause, group_id FROM deadletter_letters"
 _PORTION: Final = 2_500
 _root = groups.alias("root")
 _vhost = names.alias("vhost_name")
@@ -117,7 +117,7 @@ async def _counted(
         if len(found) > FACETS_MAX or clock() >= until:
             break
     exact = more is None and len(found) <= FACETS_MAX
-    rows_ = await asked_of(connection, _PLACES, found[:FACETS_MAX])
+    rows_ = await asked_of(connection, _PLACES, "id", found[:FACETS_MAX])
     times = Counter((int(v), int(q), int(c), int(g)) for v, q, c, g in rows_)
     called = await _called(connection, sorted({one for place in times for one in place[:3]}))
     members = await _members(connection, sorted({group for *_, group in times}))

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, false, func, select
+from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
@@ -26,7 +26,7 @@ from deadletter.store.finding import word_index
 from deadletter.store.finding.letter_list import ROW_STATES, rows_of
 from deadletter.store.letters.discards import thrown_away_by
 from deadletter.store.letters.letter_contents import contents_of
-from deadletter.store.letters.letter_rows import clean, of_id
+from deadletter.store.letters.letter_rows import among, clean, of_id, some_of
 from deadletter.store.letters.letter_tables import IS_DISCARDED, groups, letters, names, tallies
 from deadletter.store.letters.letter_views import LetterPage
 
@@ -165,14 +165,16 @@ class _Next:
         self, words: Sequence[str], *further: ColumnElement[bool], size: int = 0
     ) -> tuple[dict[int, str], int | None]:
         size = size or self.size
-        asked: Select[Any] = select(letters.c.id, letters.c.error).where(*self.plan.conditions, *further)
+        error = letters.c.error if self.plan.error else literal_column("''").label("error")
+        asked: Select[Any] = select(letters.c.id, error).where(*self.plan.conditions, *further)
         asked = asked.order_by(letters.c.id.desc() if self.newest else letters.c.id)
         if words:
             some = await word_index.having(
                 self.connection, words, after=self.after, newest=self.newest, limit=size
             )
-            asked = asked.where(letters.c.id.in_(bindparam("some", expanding=True)))
-            rows = (await self.connection.execute(asked, {"some": some})).all() if some else []
+            asked = asked.where(text(among(self.connection, "deadletter_letters.id")))
+            told = {"some": some_of(self.connection, some)}
+            rows = (await self.connection.execute(asked, told)).all() if some else []
             ends = some[-1] if len(some) == size else None
         else:
             if self.after is not None:

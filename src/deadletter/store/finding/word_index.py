@@ -19,12 +19,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_words import divided, words_of
 from deadletter.errors import StoreError
-from deadletter.store.letters.letter_rows import Bulk, clean
+from deadletter.store.letters.letter_rows import Bulk, clean, sqlite_rows
 
-_SQLITE_ADD: Final = "INSERT INTO deadletter_words (rowid, words) VALUES (?, ?)"
-_SQLITE_REMOVE: Final = (
-    "INSERT INTO deadletter_words (deadletter_words, rowid, words) VALUES ('delete', ?, ?)"
-)
+_SQLITE_ADD: Final = "INSERT INTO deadletter_words (rowid, words) VALUES "
+_SQLITE_REMOVE: Final = "INSERT INTO deadletter_words (deadletter_words, rowid, words) VALUES "
 _POSTGRES: Final = Bulk(
     table="deadletter_words",
     columns=(("id", "bigint"), ("words", "text")),
@@ -98,7 +96,7 @@ async def add(connection: AsyncConnection, some: Sequence[tuple[int, str, int]])
         ]
         await _POSTGRES.put(connection, rows)
     else:
-        await connection.exec_driver_sql(_SQLITE_ADD, _told(some))
+        await sqlite_rows(connection, _SQLITE_ADD, _told(some))
 
 
 async def remove(connection: AsyncConnection, some: Sequence[tuple[int, str, int]]) -> None:
@@ -107,7 +105,7 @@ async def remove(connection: AsyncConnection, some: Sequence[tuple[int, str, int
         gone = [number for number, _, _ in some]
         await connection.exec_driver_sql("DELETE FROM deadletter_words WHERE id = ANY($1)", (gone,))
     elif some:
-        await connection.exec_driver_sql(_SQLITE_REMOVE, _told(some))
+        await sqlite_rows(connection, _SQLITE_REMOVE, [("delete", *one) for one in _told(some)])
 
 
 def _told(some: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:

@@ -13,7 +13,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.store.groups.group_rows import GroupsGone
-from deadletter.store.letters.letter_rows import COUNTS, Bulk, TallyPlace, add_tallies, asked_of, clean
+from deadletter.store.letters.letter_rows import (
+    COUNTS,
+    Bulk,
+    TallyPlace,
+    add_tallies,
+    asked_of,
+    clean,
+    sqlite_rows,
+)
 from deadletter.store.letters.letter_tables import RowState, groups
 
 MINUTE_MS: Final = 60_000
@@ -46,9 +54,11 @@ NEVER_FIRST_MS: Final = 2**63 - 1
 NEVER_LAST_MS: Final = -(2**63)
 """Of letters that are taken off: they change neither first nor last."""
 _SQLITE_TOTALS: Final = (
-    "UPDATE deadletter_groups SET total = total + ?, first_ms = min(first_ms, ?), last_ms = max(last_ms, ?) "
-    "WHERE id = ?"
+    "UPDATE deadletter_groups AS g SET total = g.total + n.column1, "
+    "first_ms = min(g.first_ms, n.column2), last_ms = max(g.last_ms, n.column3) FROM (VALUES "
 )
+_SQLITE_OF: Final = ") AS n WHERE g.id = n.column4"
+"""SQLite's names for columns of values."""
 _POSTGRES_LOCK: Final = (
     "SELECT id FROM deadletter_groups WHERE id = ANY($1) OR id IN "
     "(SELECT merged_into FROM deadletter_groups WHERE id = ANY($1)) ORDER BY id FOR NO KEY UPDATE"
@@ -63,8 +73,7 @@ _POSTGRES_TOTALS: Final = (
 )
 _RESOLVED: Final = (
     "SELECT g.id, root.id, root.resolved_ms FROM deadletter_groups AS g "
-    "JOIN deadletter_groups AS root ON root.id = coalesce(g.merged_into, g.id) "
-    "WHERE root.state = 'resolved' AND g.id "
+    "JOIN deadletter_groups AS root ON root.id = coalesce(g.merged_into, g.id) AND root.state = 'resolved'"
 )
 
 
@@ -124,8 +133,7 @@ async def add_totals(connection: AsyncConnection, rows: Sequence[tuple[int, int,
     """Letters more (or fewer), first, last, group: by group. GroupsGone: one of them is not there."""
     some = [group for *_, group in rows]
     if connection.dialect.name != "postgresql":
-        done = await connection.exec_driver_sql(_SQLITE_TOTALS, list(rows))
-        if done.rowcount != len(rows):
+        if await sqlite_rows(connection, _SQLITE_TOTALS, rows, _SQLITE_OF) != len(rows):
             raise GroupsGone
         return
     # who comes second waits here, in the order of ids, and no two wait for each other
@@ -141,7 +149,7 @@ async def _reopen(connection: AsyncConnection, seen: Mapping[int, _Seen], now_ms
     """A resolved group that fails after it was resolved is open again, and says since which release. A merged
     one opens the one into which it was merged."""
     failed: dict[int, list[tuple[int, str]]] = {}
-    for group, number, resolved_ms in await asked_of(connection, _RESOLVED, list(seen)):
+    for group, number, resolved_ms in await asked_of(connection, _RESOLVED, "g.id", seen):
         later = [one for one in seen[group].newest if one[0] > (resolved_ms or 0)]
         if later:
             failed.setdefault(int(number), []).extend(later)

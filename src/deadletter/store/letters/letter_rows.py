@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.store.letters.letter_ids import SAME_BYTES, id_bytes
 from deadletter.store.letters.letter_tables import letters, names
 
+_ROWS_AT_ONCE: Final = 1_000
+"""SQLite takes 32,766 values at once, and no table has more than 32 columns."""
 ASKED_AT_ONCE: Final = 500
 """So many values in one question."""
 
@@ -40,6 +43,22 @@ def begins_with(digits: str) -> ColumnElement[bool]:
     return letters.c.same.between(first, last + b"\xff" * SAME_BYTES)
 
 
+async def sqlite_rows(
+    connection: AsyncConnection, before: str, rows: Sequence[tuple[object, ...]], after: str = ""
+) -> int:
+    """A statement with many rows between `before` and `after`; how many rows it changed. In few steps: after
+    each one SQLite's thread waits for Python's lock, which a thread that computes gives up only after
+    milliseconds."""
+    changed = 0
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[start : start + _ROWS_AT_ONCE]
+        row = f"({', '.join('?' * len(some[0]))})"
+        values = tuple(chain.from_iterable(some))
+        done = await connection.exec_driver_sql(f"{before}{', '.join([row] * len(some))}{after}", values)
+        changed += done.rowcount
+    return changed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bulk:
     """Many rows of one table in one statement, with nothing between us and the driver. `columns`: names and
@@ -56,12 +75,9 @@ class Bulk:
         """What PostgreSQL returned of them."""
         names_ = ", ".join(name for name, _ in self.columns)
         if connection.dialect.name != "postgresql":
-            marks = ", ".join("?" * len(self.columns))
             then = self.then.replace("LEAST(", "min(").replace("GREATEST(", "max(")
-            await connection.exec_driver_sql(
-                f"INSERT INTO {self.table} ({names_}) VALUES ({marks}) {then}",  # noqa: S608 -- names of ours
-                list(rows),
-            )
+            into = f"INSERT INTO {self.table} ({names_}) VALUES "  # noqa: S608 -- names of ours
+            await sqlite_rows(connection, into, rows, f" {then}")
             return []
         arrays = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(self.columns, 1))
         returning = f" RETURNING {self.returning}" if self.returning else ""
@@ -73,12 +89,25 @@ class Bulk:
         return [row[0] for row in done] if returning else []
 
 
-async def asked_of(connection: AsyncConnection, question: str, some: Sequence[int]) -> list[Any]:
-    """The rows of a question that ends with the column which has one of these numbers, however many."""
+def among(connection: AsyncConnection, column: str) -> str:
+    """A condition with one value, `:some`, for many numbers."""
     if connection.dialect.name == "postgresql":
-        return list(await connection.exec_driver_sql(f"{question}= ANY($1::bigint[])", (list(some),)))
-    asked = f"{question}IN (SELECT value FROM json_each(?))"  # noqa: S608 -- a question of ours
-    return list(await connection.exec_driver_sql(asked, (json.dumps(list(some)),)))
+        return f"{column} = ANY(CAST(:some AS bigint[]))"
+    return f"{column} IN (SELECT value FROM json_each(:some))"  # noqa: S608 -- names of ours
+
+
+def some_of(connection: AsyncConnection, numbers: Iterable[int]) -> Any:
+    """The value for `among`."""
+    return list(numbers) if connection.dialect.name == "postgresql" else json.dumps(list(numbers))
+
+
+async def asked_of(
+    connection: AsyncConnection, question: str, column: str, some: Iterable[int]
+) -> Sequence[Any]:
+    """The rows of a question in which this column is one of these numbers, however many they are. By them
+    alone: a database that is asked for more may look at everything to find these."""
+    asked = text(f"{question} WHERE {among(connection, column)}")
+    return (await connection.execute(asked, {"some": some_of(connection, some)})).all()
 
 
 def unless_there(connection: AsyncConnection, target: Any, key: Sequence[str]) -> Any:

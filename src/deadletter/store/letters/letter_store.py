@@ -30,6 +30,7 @@ from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
+from deadletter.errors import StoreUnreachable
 from deadletter.store.finding import searching
 from deadletter.store.finding.facets import facets
 from deadletter.store.finding.one_letter import detail_of
@@ -57,6 +58,9 @@ from deadletter.store.letters.letter_views import (
 from deadletter.store.preparing import migrate
 from deadletter.store.store_address import parse
 
+_TRIES: Final = 5
+"""So often groups may go, one after the other, while letters of theirs come."""
+
 
 class LetterStore:
     """`now_ms`: the time, which tests set."""
@@ -78,6 +82,7 @@ class LetterStore:
         """Committed when it returns: only then may anybody ack them."""
         prepared = await self._ingest.prepared(batch)
         known = self._ingest.generation
+        tries = 0
         async with self._ingesting:
             while True:
                 try:
@@ -87,9 +92,14 @@ class LetterStore:
                             prepared = await self._ingest.prepared(batch)
                             known = self._ingest.generation
                         done = await self._ingest.put(connection, prepared, now_ms=self._now_ms())
-                except GroupsGone:
+                except GroupsGone as error:
                     self._ingest.rolled_back()
                     self._ingest.forget_groups()
+                    tries += 1
+                    if tries == _TRIES:
+                        raise StoreUnreachable(
+                            f"the store {self.address}: groups go while letters come; nothing was stored"
+                        ) from error
                 except BaseException:
                     self._ingest.rolled_back()
                     raise
