@@ -120,11 +120,6 @@ _KEY_PREFIX: Final = _prefix(_ROUTING_KEY, b"S")
 _DEATHS_PREFIX: Final = _prefix(_DEATHS, b"A")
 
 
-def is_id(text: str) -> bool:
-    """Whether this is an id of ours."""
-    return len(text) == 32 and not text.strip("0123456789abcdef")
-
-
 def letter_id(message: RawMessage, *, source: str, circling: bool = False) -> str:
     """The id of a letter: the one it carries, else one derived from all that does not change on redelivery.
 

@@ -7,12 +7,17 @@ for the routing key alone.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from deadletter.core.letter import envelope, field_table, message, names
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_text
 from deadletter.core.letter.message import RawMessage, View
+
+
+_DIGITS: Final = "0123456789abcdef"
+"""Of an id of ours, which has 32 of them."""
 
 
 class Letter:
@@ -75,7 +80,7 @@ class Letter:
         """The id it carries, or the one derived from it; from what outlives its deaths where it circles."""
         if self._view is not None:
             carried = self.headers.get(names.ID)
-            if isinstance(carried, str) and envelope.is_id(carried):
+            if isinstance(carried, str) and len(carried) == 32 and not carried.strip(_DIGITS):
                 return carried
         return envelope.letter_id(self.message, source=self.source, circling=self._circling)
 
