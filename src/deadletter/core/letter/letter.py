@@ -15,7 +15,6 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_text
 from deadletter.core.letter.message import RawMessage, View
 
-
 _DIGITS: Final = "0123456789abcdef"
 """Of an id of ours, which has 32 of them."""
 
