@@ -24,7 +24,7 @@ test: setup postgres lint types imports ## everything but the attacks, on the Ra
 	$(PYTEST) $(ABREAST) -m "not slow" --ignore tests/attacks --ignore tests/seeds tests
 
 check: setup lint types imports ## the quick part: format, lint, types, imports, and every test that needs no RabbitMQ and no PostgreSQL
-	$(PYTEST) -q -n 2 -m "not rabbitmq and not postgresql" tests/unit tests/property tests/web tests/store tests/contract
+	$(PYTEST) -q -n 2 -m "not rabbitmq and not postgresql and not slow" tests/unit tests/property tests/web tests/store tests/contract
 
 lint: setup
 	@$(BIN)/ruff format --check -q . || { echo "not formatted; run: make format"; exit 1; }
