@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,16 @@ from tests.store.grounds import Ground
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
 from deadletter.core.grouping.stored_letter import stored_letter
 from deadletter.core.letter import names
+from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View, encode
 from deadletter.operations.archiving.archive_reading import ArchiveReader
+from deadletter.operations.archiving.from_store import export_store
+from deadletter.operations.archiving.sinks import ArchiveSink
+from deadletter.operations.records.store_records import StoreRecords
+from deadletter.operations.records.where_programs import Programs
 from deadletter.store.letters.letter_store import open_letters
 
 
@@ -127,3 +133,30 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "no letters are stored yet" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+class _OneWent(StoreRecords):
+    """The first letter of the first portion goes while it is read."""
+
+    went = False
+
+    async def exact(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
+        if not self.went:
+            self.went = True
+            return {}
+        return await super().exact(ids)
+
+
+async def test_one_that_goes_while_it_is_read_takes_no_others_along(ground: Ground, tmp_path: Path) -> None:
+    async with open_letters(ground.url) as store:
+        await store.ingest([stored_letter(letter(n), now_ms=1_794_700_000_000) for n in range(20)])
+        sink = ArchiveSink.create(tmp_path / "some.dlq", source="s", taken=False, replace=False, now_ms=0)
+        done = await export_store(
+            _OneWent(store, Programs()),
+            LetterQuery(),
+            sink,
+            stopped=lambda: False,
+            on_progress=lambda _letters: None,
+        )
+        sink.finish()
+    assert (done.letters, done.gone) == (19, 1)

@@ -60,6 +60,23 @@ async def test_a_file_that_somebody_else_writes_to(sqlite_ground: SqliteGround) 
         await _all_once(store, len(BATCH) + 1)
 
 
+async def test_groups_that_always_go_end_in_words(sqlite_ground: SqliteGround) -> None:
+    """Somebody who groups letters anew may take a group away while letters of it come; not for ever."""
+    async with letters_at(sqlite_ground) as store:
+        with closing(sqlite3.connect(sqlite_ground.path)) as other:
+            other.execute(
+                "CREATE TRIGGER takes_them AFTER INSERT ON deadletter_letters "
+                "BEGIN DELETE FROM deadletter_groups WHERE id = NEW.group_id; END"
+            )
+        async with asyncio.timeout(60):
+            with pytest.raises(StoreUnreachable, match="groups go while letters come; nothing was stored"):
+                await store.ingest(stored(*BATCH))
+        with closing(sqlite3.connect(sqlite_ground.path)) as other:
+            other.execute("DROP TRIGGER takes_them")
+        assert (await store.ingest(stored(*BATCH))).new == len(BATCH)
+        await _all_once(store, len(BATCH))
+
+
 async def test_a_file_that_only_may_be_read(sqlite_ground: SqliteGround) -> None:
     async with letters_at(sqlite_ground) as store:
         await store.ingest(stored(parked(1)))

@@ -110,10 +110,12 @@ class Service:
         url = self._store_url(settings)
         if url is None or not settings.desk.ingest:
             return None
+        # Letters of an archive may not say of which vhost they are: their time ends like the others'.
         kept: dict[tuple[str, str], Retention] = {
-            (address.vhost, queue): retention
+            (vhost, queue): retention
             for address in _vhosts(settings)
             for queue, retention in settings.desk.in_vhost(address.vhost).items()
+            for vhost in (address.vhost, "")
         }
         return Storekeeper(
             url,

@@ -113,7 +113,7 @@ _NEVER_BY: Final = {
     "-": (),
 }
 """Which masks cannot begin with a letter, with a digit, with anything else: they are not tried there, which
-makes it twice as fast. With a space none does."""
+saves two fifths of the time. With a space none does."""
 
 
 def _beginning(kind: str) -> str:

@@ -82,12 +82,13 @@ async def _pages(records: Records, query: LetterQuery) -> AsyncIterator[LettersF
 async def _whole(
     records: Records, rows: Sequence[LetterRow]
 ) -> AsyncIterator[tuple[LetterRow, tuple[Letter, StoreKeys] | None]]:
-    """Each with its bytes; None: it is not there any more."""
+    """Each with its bytes; None: it is not there any more. Where nothing came, the first one went while it
+    was read; of those behind it that says nothing."""
     left = list(rows)
     while left:
         found = await records.exact([row.id for row in left])
         known = [number for number, row in enumerate(left, 1) if row.id in found]
-        looked_at = known[-1] if known else len(left)
+        looked_at = known[-1] if known else 1
         for row in left[:looked_at]:
             yield row, found.get(row.id)
         left = left[looked_at:]

@@ -46,6 +46,7 @@ _HAVING: Final = {
 }
 _SETTLED_AFTER: Final = 5_000
 """So many letters' words may wait."""
+_END_S: Final = 2.0
 _MARK: Final = "\u00a6"
 """No word of a text has it: it is no letter."""
 
@@ -73,9 +74,12 @@ class PendingWords:
             self._settling = asyncio.create_task(self._settle())
 
     async def settled(self) -> None:
-        """When nothing is under way any more."""
+        """When nothing is under way any more. It is not waited for long: the rest PostgreSQL does itself."""
         if self._settling is not None:
-            await asyncio.wait({self._settling})
+            _, late = await asyncio.wait({self._settling}, timeout=_END_S)
+            if late:
+                self._settling.cancel()
+                await asyncio.wait(late)
 
     async def _settle(self) -> None:
         # What fails here is done by PostgreSQL itself when the list is full, later and at once.

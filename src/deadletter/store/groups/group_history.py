@@ -12,7 +12,8 @@ from deadletter.core.grouping.category_history import GroupPast, judge
 from deadletter.store.letters.letter_rows import clean
 from deadletter.store.letters.letter_tables import counts, groups, letters, tags
 
-JUDGED_AT_ONCE: Final = 50
+JUDGED_AT_ONCE: Final = 10
+"""Each is some questions, and whoever brings letters waits for all of them."""
 JUDGED_EVERY_MS: Final = 3_600_000
 _LOOKED_AT: Final = 200
 """So many of a group's letters tell how often they were tried: the newest."""
