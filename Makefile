@@ -1,15 +1,17 @@
 # Every target sets up what it needs first. Start with: make demo
 PYTHON ?= python3
 export PYTHON
+# Images set this. Then each of the hundreds of Pythons that tests start compiles all it imports: four seconds, not one.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 VERSIONS ?= 3.10 4.0 4.3
 # Which of the broker tests; "not slow" is what make test runs.
 MARK ?= slow or not slow
 PYTEST := $(BIN)/pytest
 # Each worker has a broker of its own, and much of a broker test is waiting.
-ABREAST := -n 3 --dist worksteal
+ABREAST := -n 6 --dist worksteal
 
-.PHONY: help setup postgres demo test check lint types imports format brokers test-brokers attacks chaos bench lock clean
+.PHONY: help setup postgres chromium demo test check house lint types mypy basedpyright imports format brokers test-brokers attacks chaos bench lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,18 +22,26 @@ setup:
 demo: setup ## watch it work, on a private RabbitMQ
 	@$(BIN)/dlq demo
 
-test: setup postgres lint types imports ## everything but the attacks, on the RabbitMQ that is installed (or gets installed)
+test: setup postgres chromium house ## everything but the attacks, on the RabbitMQ that is installed (or gets installed)
 	$(PYTEST) $(ABREAST) -m "not slow" --ignore tests/attacks --ignore tests/seeds tests
 
-check: setup lint types imports ## the quick part: format, lint, types, imports, and every test that needs no RabbitMQ and no PostgreSQL
-	$(PYTEST) -q -n 2 -m "not rabbitmq and not postgresql and not slow" tests/unit tests/property tests/web tests/store tests/contract
+check: setup house ## the quick part: format, lint, types, imports, and every test that needs no RabbitMQ and no PostgreSQL
+	$(PYTEST) -q -n 2 --dist worksteal -m "not rabbitmq and not postgresql and not slow" tests/unit tests/property tests/web tests/store tests/contract
+
+# What reads the code and runs none of it, side by side; each one's words stay together.
+house: setup
+	@$(MAKE) --no-print-directory -j 3 -Otarget -k lint types imports
 
 lint: setup
 	@$(BIN)/ruff format --check -q . || { echo "not formatted; run: make format"; exit 1; }
 	@$(BIN)/ruff check -q .
 
-types: setup
+types: mypy basedpyright
+
+mypy: setup
 	@$(BIN)/mypy
+
+basedpyright: setup
 	@$(BIN)/basedpyright
 
 imports: setup
@@ -43,6 +53,9 @@ format: setup ## put the code into shape
 
 postgres:
 	@scripts/setup-postgres
+
+chromium:
+	@scripts/setup-chromium
 
 brokers: ## fetch the other RabbitMQ versions (root, Debian or Ubuntu)
 	@scripts/fetch-brokers
@@ -70,6 +83,7 @@ bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a on
 	$(BIN)/python -m bench.serve --broker 3.10 --broker 4.3
 	$(BIN)/python -m bench.consumer --broker 3.10 --broker 4.3
 	$(BIN)/python -m bench.desk
+	$(BIN)/python -m bench.replay
 
 lock: setup ## compile requirements.lock anew
 	@uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --system-certs --group dev pyproject.toml -o requirements.lock

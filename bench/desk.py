@@ -1,15 +1,18 @@
 """How fast the desk takes letters in, finds and forgets them, how large it gets: `python -m bench.desk`.
 
 Letters of 1,000 bytes with the headers and stacks of a parked one are read, grouped and stored in batches, on
-SQLite and on a private PostgreSQL, while the next batch is prepared: what counts is from a letter to its
-commit. Then questions are asked, many times each, and the time at which 95 of 100 are answered is told. Then
-retention takes letters out while others come in, and the longest wait for a commit is told. The bars are for
-a million letters in 2,000 groups; a smaller count is a look, not a measurement. Last, `dlq serve` takes
-letters from a broker's queue into both databases while it goes on with intake (`desk_service`).
+SQLite and on a private PostgreSQL, by the part of the service that does so (`Storekeeper`): what counts is
+from a letter to its commit. Then questions are asked, many times each, and the time at which 95 of 100 are
+answered is told. Then retention takes letters out while others come in, and the longest wait for a commit is
+told. The bars are for a million letters in 2,000 groups; a smaller count is a look, not a measurement. Last,
+`dlq serve` takes letters from a broker's queue into both databases while it goes on with intake
+(`desk_service`).
 
     python -m bench.desk                                  # both databases, a million letters
     python -m bench.desk --store sqlite --count 50000 --groups 200
     python -m bench.desk --part service --broker 4.3
+    python -m bench.desk --part store --store sqlite --keep /tmp/desk       # and keep what was filled
+    python -m bench.desk --part store --store sqlite --use /tmp/desk        # what was kept, not filled again
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ import argparse
 import asyncio
 import os
 import platform
+import resource
 import sqlite3
 import sys
-import tempfile
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -32,14 +35,17 @@ from typing import Final
 
 import uvloop
 from rich.console import Console
-from tests.postgres import private_postgres
 
 from bench import desk_service, report, sites
 from bench.conditions import BUSY_PER_CORE
 from bench.desk_letters import letters
+from bench.desk_places import Content, content_of, database, kept
 from bench.errors import BenchError
 from bench.figures import Bar
 from bench.options import positive
+from bench.serving import family, rss_bytes
+from deadletter.core.deciding.letter_fate import LetterFate
+from deadletter.core.deciding.states import Step
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.retention import Retention
@@ -47,6 +53,10 @@ from deadletter.core.grouping.stored_letter import stored_letter
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.names import PARKED
 from deadletter.errors import DeadletterError
+from deadletter.move.verdict import Drop, Verdict
+from deadletter.service.storing import reading_worker
+from deadletter.service.storing.storekeeper import Storekeeper
+from deadletter.service.telling.service_events import ServiceEvent, Trouble
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 
 PARTS: Final = ("store", "service")
@@ -64,8 +74,10 @@ FORGOTTEN: Final = 100_000
 STOPPED_BAR_MS: Final = 100.0
 ASKED: Final = 40
 ALONE: Final = 200
+_BUNCH: Final = 20 * BATCH
 _PRESSED: Final = 2_000
 _LEVEL: Final = 6
+_FATE: Final = LetterFate(step=Step.STORED, source=PARKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +103,7 @@ def main() -> int:
         stores = options.store or ("sqlite", "postgresql")
         parts = options.part or PARTS
         for name in stores if "store" in parts else ():
-            with _place(name) as url:
-                bars += uvloop.run(_measure(console, options, name, url))
+            bars += _store(console, options, name)
         if "service" in parts:
             for opening in sites.openings(options):
                 with opening() as site:
@@ -107,33 +118,50 @@ def main() -> int:
 
 
 @contextmanager
-def _place(name: str) -> Iterator[str]:
-    if name == "sqlite":
-        with tempfile.TemporaryDirectory(prefix="dlq-desk-") as folder:
-            yield f"sqlite:///{folder}/desk.db"
-    else:
-        with private_postgres() as server:
-            yield server.url
+def place(name: str) -> Iterator[str]:
+    with database(name) as one:
+        yield one.url
 
 
-async def _measure(console: Console, options: argparse.Namespace, name: str, url: str) -> list[Bar]:
+def _store(console: Console, options: argparse.Namespace, name: str) -> list[Bar]:
+    if options.use is not None:
+        content = content_of(options.use)
+        options.count, options.groups = content.count, content.groups
+        console.print(f"{name}: {content.count:,} letters in {content.groups:,} groups from {options.use}")
     where = f"{name}, {options.count:,} letters"
+    bars: list[Bar] = []
+    with database(name, options.use) as one:
+        if options.use is None:
+            bars.append(uvloop.run(_filling(console, options, where, one.url)))
+            if options.keep is not None:
+                kept(one, options.keep, Content(count=options.count, groups=options.groups))
+                console.print(f"{where}: kept in {options.keep}")
+        return bars + uvloop.run(_measure(console, options, where, one.url))
+
+
+async def _filling(console: Console, options: argparse.Namespace, where: str, url: str) -> Bar:
+    def told(made: int, seconds: float) -> None:
+        if made * 10 // options.count > (made - _BUNCH) * 10 // options.count:
+            console.print(f"  {where}: {made:,} stored, {made / seconds:,.0f} a second so far")
+
+    filled = await _fill(url, letters(options.count, groups=options.groups), told)
+    per_s = filled.letters / filled.seconds
+    console.print(
+        f"{where}: {per_s:,.0f} letters/s, {filled.cpu_us:.0f} µs of our CPU per letter, "
+        f"{filled.rss_mb[0]:.0f} MB after the first tenth, {filled.rss_mb[1]:.0f} MB at the end"
+    )
+    return Bar(what=f"{where}: {per_s:,.0f} stored a second, needed {PACE_BAR:,}", passed=per_s >= PACE_BAR)
+
+
+async def _measure(console: Console, options: argparse.Namespace, where: str, url: str) -> list[Bar]:
+    bars: list[Bar] = []
     async with open_letters(url) as store:
-        filled = await _fill(store, letters(options.count, groups=options.groups))
-        per_s = filled.letters / filled.seconds
-        console.print(
-            f"{name}: {per_s:,.0f} letters/s, {filled.cpu_us:.0f} µs of our CPU per letter, "
-            f"{filled.rss_mb[0]:.0f} MB after the first tenth, {filled.rss_mb[1]:.0f} MB at the end"
-        )
-        bars = [
-            Bar(what=f"{where}: {per_s:,.0f} stored a second, needed {PACE_BAR:,}", passed=per_s >= PACE_BAR)
-        ]
         for what, bar_ms, ask in _questions(store, options.groups):
             p95_ms = await _p95_ms(ask)
             said = f"{where}: {what} {p95_ms:.0f} ms at p95, allowed {bar_ms:.0f}"
             console.print(f"  {said}")
             bars.append(Bar(what=said, passed=p95_ms < bar_ms))
-        if name == "sqlite":
+        if url.startswith("sqlite:"):
             bars.append(_size(where, options, Path(url.removeprefix("sqlite:///"))))
         bars.append(await _forgetting(store, where, options))
         return bars
@@ -141,7 +169,7 @@ async def _measure(console: Console, options: argparse.Namespace, name: str, url
 
 def _serve(console: Console, options: argparse.Namespace, name: str, site: sites.Site) -> list[Bar]:
     count = min(SERVED, options.count)
-    with _place(name) as url:
+    with place(name) as url:
         taken = uvloop.run(
             desk_service.take_in(site, url, count=count, groups=options.groups, beside=options.beside)
         )
@@ -156,29 +184,58 @@ def _serve(console: Console, options: argparse.Namespace, name: str, site: sites
     return [Bar(what=what, passed=taken.stored_per_s >= PACE_BAR)]
 
 
-async def _fill(store: LetterStore, some: Iterator[Letter]) -> Filled:
-    """The next batch is read while the last one is written; making letters up does not count."""
-    made, seconds, cpu, early_mb = 0, 0.0, 0.0, 0.0
-    while bunch := list(islice(some, 10 * BATCH)):
-        began, cpu_began = time.perf_counter(), time.process_time()
-        writing: asyncio.Task[object] | None = None
-        for start in range(0, len(bunch), BATCH):
-            now_ms = int(time.time() * 1000)
-            batch = []
-            for place, letter in enumerate(bunch[start : start + BATCH]):
-                batch.append(stored_letter(letter, now_ms=now_ms))
-                if place % 10 == 0:  # as a service, whose letters come one by one
-                    await asyncio.sleep(0)
-            if writing is not None:
-                await writing
-            writing = asyncio.create_task(store.ingest(batch))
-        assert writing is not None
-        await writing
-        seconds += time.perf_counter() - began
-        cpu += time.process_time() - cpu_began
-        made += len(bunch)
-        early_mb = early_mb or _rss_mb()
-    return Filled(letters=made, seconds=seconds, cpu_us=cpu / made * 1e6, rss_mb=(early_mb, _rss_mb()))
+async def _fill(url: str, some: Iterator[Letter], told: Callable[[int, float], None]) -> Filled:
+    """By the service's own storekeeper: it has so many in hand as the service has, and a second process reads
+    them. Making letters up does not count."""
+    made, seconds, early_mb = 0, 0.0, 0.0
+    troubles: list[Trouble] = []
+
+    def heard(event: ServiceEvent) -> None:
+        if isinstance(event, Trouble):
+            troubles.append(event)
+
+    keeper = Storekeeper(url, batch=BATCH, retention={}, emit=heard)
+    running = asyncio.create_task(keeper.run())
+    cpu, children = 0.0, _cpu_of_children_s()
+    try:
+        while not keeper.working:  # noqa: ASYNC110 -- it tells whoever asked, and nobody has
+            await asyncio.sleep(0.01)
+        while bunch := list(islice(some, _BUNCH)):
+            began, cpu_began = time.perf_counter(), time.process_time()
+            await _bring(keeper, bunch)
+            seconds += time.perf_counter() - began
+            cpu += time.process_time() - cpu_began
+            made += len(bunch)
+            told(made, seconds)
+            early_mb = early_mb or _rss_mb()
+        last_mb = _rss_mb()
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    if troubles:
+        raise BenchError(f"{troubles[0].what}: {troubles[0].why}")
+    cpu += _cpu_of_children_s() - children
+    return Filled(letters=made, seconds=seconds, cpu_us=cpu / made * 1e6, rss_mb=(early_mb, last_mb))
+
+
+async def _bring(keeper: Storekeeper, bunch: Sequence[Letter]) -> None:
+    """As a line of the service does: no more in hand than its prefetch."""
+    free = asyncio.Semaphore(keeper.prefetch)
+    verdicts: list[asyncio.Future[Verdict]] = []
+    for letter in bunch:
+        await free.acquire()
+        verdict = keeper.take(letter, "", lambda _stored: _FATE)
+        verdict.add_done_callback(lambda _verdict: free.release())
+        verdicts.append(verdict)
+    for verdict in verdicts:
+        if not isinstance(await verdict, Drop):
+            raise BenchError("the store did not take a letter")
+
+
+def _cpu_of_children_s() -> float:
+    """Of those that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _questions(
@@ -268,8 +325,17 @@ async def _forgetting(store: LetterStore, where: str, options: argparse.Namespac
 
 
 def _rss_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    """Ours, and of the process that reads letters; a database may be a child of ours, too."""
+    own, *children = family(os.getpid())
+    reading = [pid for pid in children if reading_worker.__name__ in _command_line(pid)]
+    return sum(map(rss_bytes, (own, *reading))) / 1e6
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def _options() -> argparse.Namespace:
@@ -280,6 +346,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--beside", type=positive, default=BESIDE, help="letters for intake (%(default)s)")
     parser.add_argument("--count", type=positive, default=COUNT)
     parser.add_argument("--groups", type=positive, default=GROUPS)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled databases there")
+    parser.add_argument("--use", type=Path, metavar="FOLDER", help="use those, and do not fill")
     return parser.parse_args()
 
 

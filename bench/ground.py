@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
@@ -60,8 +60,16 @@ class Ground:
         finally:
             await connection.close()
 
-    async def lay(self, queue_type: QueueType, count: int, *, body_bytes: int) -> None:
-        """New queues, `count` dead letters in the source, nothing in the target, and a rest."""
+    async def lay(
+        self,
+        queue_type: QueueType,
+        count: int,
+        *,
+        body_bytes: int,
+        letters: Iterable[RawMessage] | None = None,
+    ) -> None:
+        """New queues, `count` dead letters in the source, nothing in the target, and a rest. `letters`: these
+        and not small ones that are all alike."""
         for queue in (ENTRY, SOURCE, TARGET):
             await self._channel.delete_queue(queue)
         for queue in (SOURCE, TARGET):
@@ -70,8 +78,9 @@ class Ground:
         await self._channel.declare_queue(ENTRY, arguments={"x-message-ttl": 0, **into_source})
         publishing = await self._channel.connection.channel()
         await publishing.select_confirms()
-        letter = RawMessage(_PROPERTIES, b"x" * body_bytes)
-        told = await publish_all(publishing, "", ENTRY, (letter for _ in range(count)))
+        alike = RawMessage(_PROPERTIES, b"x" * body_bytes)
+        some = (alike for _ in range(count)) if letters is None else letters
+        told = await publish_all(publishing, "", ENTRY, some)
         await publishing.close()
         if told.confirmed != count:
             raise BenchError(f"the broker took {told.confirmed:,} of {count:,} letters")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ from bench.errors import BenchError
 from bench.ground import SOURCE, TARGET, Ground, QueueType
 from bench.job import Job
 from bench.racers import Racer, ready
+from deadletter.core.letter.message import RawMessage
 
 LOOK_S: Final = 0.01
 SLOWEST_PER_S: Final = 50
@@ -31,6 +33,8 @@ class Course:
     queue_type: QueueType
     body_bytes: int
     prefetch: int
+    letters: Callable[[int], Iterable[RawMessage]] | None = None
+    """So many that are not small and all alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,8 @@ async def race(
     checkout: Checkout = HERE,
 ) -> Run:
     """Lay the ground, let the mover run, and look what became of the letters."""
-    await ground.lay(course.queue_type, count, body_bytes=course.body_bytes)
+    letters = None if course.letters is None else course.letters(count)
+    await ground.lay(course.queue_type, count, body_bytes=course.body_bytes, letters=letters)
     job = Job(url=ground.vhost.url, source=SOURCE, target=TARGET, count=count, prefetch=course.prefetch)
     async with ready(mover, ground.vhost, checkout) as racer:
         started = time.perf_counter()

@@ -61,12 +61,12 @@ class Serving:
     @property
     def cpu_s(self) -> float:
         """User and system time since its start, children included, those that have ended too."""
-        return sum(_cpu_s(pid) for pid in _family(self._process.pid))
+        return sum(_cpu_s(pid) for pid in family(self._process.pid))
 
     @property
     def rss_bytes(self) -> int:
         """Its resident memory now, children included."""
-        return sum(_rss_bytes(pid) for pid in _family(self._process.pid))
+        return sum(rss_bytes(pid) for pid in family(self._process.pid))
 
     async def end(self) -> None:
         """As systemd ends it."""
@@ -136,7 +136,7 @@ def _free_port() -> int:
         return port
 
 
-def _family(pid: int) -> Iterator[int]:
+def family(pid: int) -> Iterator[int]:
     """The process and all it started that still run."""
     yield pid
     try:
@@ -144,7 +144,7 @@ def _family(pid: int) -> Iterator[int]:
     except OSError:
         return
     for child in children:
-        yield from _family(int(child))
+        yield from family(int(child))
 
 
 def _stat(pid: int) -> list[str]:
@@ -161,6 +161,6 @@ def _cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:15])) / _TICKS  # utime, stime, and those of children waited for
 
 
-def _rss_bytes(pid: int) -> int:
+def rss_bytes(pid: int) -> int:
     fields = _stat(pid)
     return int(fields[21]) * _PAGE_BYTES if fields else 0

@@ -17,6 +17,9 @@ backoff = {{ kind = "fixed", delays = ["200ms"] }}
 
 [[watches]]
 dlq = "{dlq}"
+
+[desk]
+ingest = false   # letters that are parked stay in deadletter.parked
 """
 
 

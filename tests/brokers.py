@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -82,6 +82,19 @@ def fresh_vhost(broker: PrivateBroker) -> Iterator[Vhost]:
         yield Vhost(name=name, broker=broker)
     finally:
         call(broker, "DELETE", "vhosts", name)
+
+
+@contextmanager
+def seen_by(vhost: Vhost, *, configure: str, write: str, read: str, tags: str = "") -> Iterator[Vhost]:
+    """The vhost as a user with these patterns and tags sees it."""
+    call(vhost.broker, "PUT", "users", "small", content={"password": "secret", "tags": tags.replace(" ", "")})
+    patterns = {"configure": configure, "write": write, "read": read}
+    call(vhost.broker, "PUT", "permissions", vhost.name, "small", content=patterns)
+    url = vhost.broker.url.replace("guest:guest@", "small:secret@")
+    try:
+        yield replace(vhost, broker=replace(vhost.broker, url=url))
+    finally:
+        call(vhost.broker, "DELETE", "users", "small")
 
 
 def call(broker: PrivateBroker, method: str, *path: str, content: object = None) -> Any:

@@ -18,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.brokers import Vhost, fresh_vhost
+from tests.postgres import PrivatePostgres, private_postgres
 
 from deadletter.testing.node.private import PrivateBroker, private_broker
 
@@ -73,3 +74,19 @@ def vhost(broker: PrivateBroker) -> Iterator[Vhost]:
     """A fresh vhost of that broker."""
     with fresh_vhost(broker) as fresh:
         yield fresh
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PrivatePostgres]:
+    """One server for the session. Tests may stop it, and leave it running."""
+    with private_postgres() as running:
+        yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgresql)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a store that nobody prepared, on each backend."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'letters.db'}"
+    server: PrivatePostgres = request.getfixturevalue("postgres")
+    return server.fresh_database()

@@ -95,7 +95,7 @@ def drain(url: str, queue: str, *, expect: int | None = None) -> list[Post]:
         if expect is not None:
             wait_for(lambda: depth_of(channel, queue) >= expect, f"{expect} letters in {queue}")
         channel.basic_qos(prefetch_count=2000)
-        until = time.monotonic() + 30.0
+        until = time.monotonic() + 120.0
         for method, properties, body in channel.consume(queue, inactivity_timeout=0.5):
             if method is None:
                 # What is on its way is not counted any more, and may take its time on a loaded machine.

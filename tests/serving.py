@@ -35,6 +35,7 @@ from deadletter.amqp.publisher import publish_all
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
 from deadletter.errors import NotFound
+from deadletter.operations.home_key import home_token, key_file, read_key
 from deadletter.testing.cuttable_line import Plug
 
 PUBLISH = b"\x00\x3c\x00\x28"
@@ -51,7 +52,8 @@ def free_port() -> int:
 
 
 class Served:
-    """One instance. `settings` is the TOML after [broker]; the store is a file of the test unless it says."""
+    """One instance. `settings` is the TOML after [broker]; the store is a file of the test unless it says.
+    Letters stay in `deadletter.parked` unless it says something of `ingest`."""
 
     def __init__(self, vhost: Vhost, home: Path, settings: str, *, name: str = "one") -> None:
         self.port = free_port()
@@ -71,6 +73,10 @@ class Served:
             head += f'[store]\nurl = "sqlite:///{self._directory / "store.db"}"\n'
         if "[serve]" not in settings:
             head += f'[serve]\nlisten = "127.0.0.1:{self.port}"\nname = "{self.name}"\nsurvey = "1s"\n'
+        if "ingest" not in settings:  # tests look for parked letters in their queue
+            stays = "[desk]\ningest = false\n"
+            found = "[desk]\n" in settings
+            settings = settings.replace("[desk]\n", stays, 1) if found else f"{stays}{settings}"
         self.config.write_text(head + settings)
 
     def start(self, *, ready: bool = True) -> Self:
@@ -103,8 +109,23 @@ class Served:
             time.sleep(0.05)
         raise AssertionError(f"not ready after {seconds} s: {self.said()}")
 
+    @property
+    def home(self) -> Path:
+        """Of the user who started it: whose commands it lets in."""
+        return self._directory
+
+    @property
+    def token(self) -> str:
+        """Of that user."""
+        key = read_key(key_file({}, self.home))
+        assert key is not None
+        return home_token(key, self.port)
+
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
+        if path.startswith("/api/v1/"):
+            asked.add_header("Authorization", f"Bearer {self.token}")
+        with urllib.request.urlopen(asked, timeout=60) as answer:
             return json.loads(answer.read())
 
     def metrics(self) -> str:

@@ -17,15 +17,16 @@ from prometheus_client import CollectorRegistry
 
 import deadletter
 from deadletter import errors
-from deadletter.cli.main import app as command
+from deadletter.cli.main import whole_app
 from deadletter.cli.terminal.output import exit_for
 from deadletter.config.tables.keys import keys
 from deadletter.core.layouts import naming
 from deadletter.core.letter import names
+from deadletter.desk.access.access import Access
 from deadletter.desk.http_app import create_app
 from deadletter.desk.view import Status
 from deadletter.doctor.rules import RULES
-from deadletter.service.telling.service_metrics import METRICS
+from deadletter.service.telling.metric_list import METRICS
 
 
 def surface() -> str:
@@ -53,7 +54,7 @@ def _signature(value: object) -> str:
 
 
 def commands() -> Iterator[str]:
-    yield from _command(typer.main.get_command(command), "dlq")
+    yield from _command(typer.main.get_command(whole_app()), "dlq")
 
 
 def _command(one: Any, path: str) -> Iterator[str]:
@@ -103,7 +104,7 @@ def doctor() -> Iterator[str]:
 
 def http() -> Iterator[str]:
     nobody: Any = None  # the routes are made without a service; asked, they would need one
-    app = create_app(nobody, nobody, nobody, nobody)
+    app = create_app(nobody, nobody, nobody, Access(host="127.0.0.1"))
     for path, methods in sorted(app.openapi()["paths"].items()):
         yield f"{' '.join(sorted(methods))} {path}"
     yield from sorted(f"status.{field.name}" for field in fields(Status))

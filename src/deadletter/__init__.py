@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from deadletter.consumer.backoffs import exponential, fixed, linear, own
     from deadletter.consumer.consumer_metrics import ConsumerMetrics
     from deadletter.consumer.events import Event, Fate, Handled
+    from deadletter.consumer.handlers.dependencies import Depends
+    from deadletter.consumer.handlers.middleware import Proceed
     from deadletter.consumer.idempotency import Ids, MemoryIds, Transaction
     from deadletter.consumer.log_events import log_events
     from deadletter.consumer.message import Message
@@ -36,6 +38,8 @@ _IN_CONSUMER: Final = {
     "backoffs": ("exponential", "fixed", "linear", "own"),
     "consumer_metrics": ("ConsumerMetrics",),
     "events": ("Event", "Fate", "Handled"),
+    "handlers.dependencies": ("Depends",),
+    "handlers.middleware": ("Proceed",),
     "idempotency": ("Ids", "MemoryIds", "Transaction"),
     "log_events": ("log_events",),
     "message": ("Message",),
@@ -56,6 +60,7 @@ __all__ = [
     "BatchFailed",
     "Consumer",
     "ConsumerMetrics",
+    "Depends",
     "DepthAlert",
     "Discard",
     "Event",
@@ -66,6 +71,7 @@ __all__ = [
     "MemoryIds",
     "Message",
     "Park",
+    "Proceed",
     "RetryLater",
     "StoreIds",
     "Transaction",

@@ -8,11 +8,22 @@
     │   └── ConfigError            settings that make no sense: `problems`, all of them at once
     ├── JqUnavailable              the process that runs jq programs cannot be started
     ├── MessageError               a message whose bytes are not what AMQP says they should be
+    ├── EditRefused                a change of a letter that cannot be made; it stays as it was
+    ├── ChangedMeanwhile           somebody else changed it since it was looked at; nothing was done
+    ├── AlreadyAsked               the same request is under way, or its process ended at it
+    ├── NotAllowed                 whoever asks may not do this; nothing was done
     ├── NoPrivateBroker            a private RabbitMQ could not be started
     ├── QueueMissing               a queue somebody named is not there
     ├── ManagementRefused          the management API did not tell what we had to know
     ├── ServiceRefused             the service must not run like this; nothing was taken
     ├── MoveFailed                 the safe move could not go on; what it held is back in its source
+    ├── SendingRefused             the broker wants none of the letters that are sent
+    │   └── TargetMissing          where letters were to be sent is not there (any more)
+    ├── PublishError               an application's publish did not come to a good end: `message_id`, where to
+    │   ├── NotPublished           nothing left this process; publish it again
+    │   ├── Unroutable             no queue takes what is published so
+    │   ├── PublishRefused         the broker wants none of it: exchange, rights, a full queue, its size
+    │   └── MaybePublished         the line was lost before the broker's word came: it may be there or not
     ├── ArchiveError               a file of letters could not be written, read or put back
     ├── StoreError                 anything between us and the store
     │   ├── StoreUnreachable       it does not answer, or somebody keeps it locked (worth another try)
@@ -95,6 +106,22 @@ class MessageError(DeadletterError):
     """A message whose bytes are not what AMQP says they should be."""
 
 
+class EditRefused(DeadletterError):
+    """A change of a letter that cannot be made: the letter stays as it was."""
+
+
+class ChangedMeanwhile(DeadletterError):
+    """Somebody else changed it since it was looked at; nothing was done."""
+
+
+class AlreadyAsked(DeadletterError):
+    """The same request is under way, or its process ended at it: nobody knows whether it was done."""
+
+
+class NotAllowed(DeadletterError):
+    """Whoever asks may not do this; nothing was done."""
+
+
 class NoPrivateBroker(DeadletterError):
     """A private RabbitMQ could not be started; the text says what to do."""
 
@@ -121,6 +148,41 @@ class ServiceRefused(DeadletterError):
 
 class MoveFailed(DeadletterError):
     """The safe move could not go on; everything it held is back in its source."""
+
+
+class SendingRefused(DeadletterError):
+    """The broker wants none of the letters that are sent; they are where they were."""
+
+
+class TargetMissing(SendingRefused):
+    """Where letters were to be sent is not there (any more); they are where they were."""
+
+
+class PublishError(DeadletterError):
+    """An application's publish did not come to a good end. `message_id`: what to publish it again with."""
+
+    def __init__(self, text: str, *, exchange: str, routing_key: str, message_id: str) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.message_id = message_id
+        super().__init__(f"exchange {exchange!r}, key {routing_key!r}, message {message_id}: {text}")
+
+
+class NotPublished(PublishError):
+    """Nothing left this process. Worth another try."""
+
+
+class Unroutable(PublishError):
+    """No queue takes what is published so; it is nowhere."""
+
+
+class PublishRefused(PublishError):
+    """The broker wants none of it; it is nowhere."""
+
+
+class MaybePublished(PublishError):
+    """The line was lost before the broker's word came. Published again with the same id it may be there
+    twice, and whoever takes it can tell by that id."""
 
 
 class ArchiveError(DeadletterError):

@@ -100,8 +100,11 @@ def settle(vhost: Vhost, number: int, queue: str = "dlq") -> None:
     postbox.wait_for(lambda: postbox.depth(vhost.url, queue) == number, f"{number} in {queue}", 30)
 
 
-def dlq(vhost: Vhost, *arguments: str, api: bool = True) -> subprocess.CompletedProcess[str]:
+def dlq(
+    vhost: Vhost, *arguments: str, api: bool = True, home: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     told = {"DLQ_URL": vhost.url, **({"DLQ_API": vhost.api} if api else {})}
+    told |= {"HOME": str(home)} if home is not None else {}
     return command(*arguments, environment={**os.environ, **told})
 
 
@@ -309,7 +312,8 @@ def test_sweeps_of_a_service_that_may_not_change_the_queue(vhost: Vhost, tmp_pat
     try:
         served.start()
         for _ in range(25):
-            told = dlq(vhost, "sweep", "dlq", "--json", "--at", f"http://127.0.0.1:{served.port}")
+            at = f"http://127.0.0.1:{served.port}"
+            told = dlq(vhost, "sweep", "dlq", "--json", "--at", at, home=served.home)
             (swept,) = json.loads(told.stdout)["sweeps"]
             assert (swept["seen"], swept["left"]) == (20, 20), "nobody consumes where they would go"
             settle(vhost, 20)

@@ -446,7 +446,7 @@ def test_the_second_signal_ends_the_process_at_once_and_names_what_hangs(
         time.sleep(0.5)
         assert process.poll() is None  # it has 600 s of grace
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
+        assert process.wait(120) == 128 + number
     said = log.read_text()
     assert "a second signal: the process ends at once" in said
     assert f"{kind} of queue orders has not ended after" in said

@@ -215,7 +215,7 @@ async def worked(app: Consumer, broker: MemoryBroker, *bodies: bytes) -> None:
     channel = await (await broker.connect()).channel()
     for body in bodies:
         channel.publish(channel.publishing("", "orders", mandatory=True), b"\0\0", body)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await asyncio.sleep(0.05)
         while broker.depth("orders") or broker.unacked("orders"):  # noqa: ASYNC110 -- it tells of no event
             await asyncio.sleep(0.01)

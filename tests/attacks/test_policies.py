@@ -188,7 +188,7 @@ def sweep(one: Served) -> Any:
     asked = urllib.request.Request(
         f"http://127.0.0.1:{one.port}/api/sweeps",
         data=json.dumps({"dlqs": ["orders.dlq"]}).encode(),
-        headers={"Content-Type": "application/json"},
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {one.token}"},
         method="POST",
     )
     with urllib.request.urlopen(asked, timeout=30) as answer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -87,7 +88,10 @@ def swept(one: Served, dlq: str = "orders.dlq") -> list[dict[str, str]]:
 
 def dlq_sweep(one: Served, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deadletter.cli.main", "sweep", "--at", f"http://127.0.0.1:{one.port}"]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    own = {**os.environ, "HOME": str(one.home)}
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=120, check=False, env=own
+    )
 
 
 def status_of(one: Served, dlq: str = "orders.dlq") -> dict[str, Any]:

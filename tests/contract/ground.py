@@ -7,12 +7,14 @@ time makes the waiting free on a broker in memory, so both kinds run the very sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tests.brokers import Vhost, call, end_memory_alarm, raise_memory_alarm
 
+from deadletter import Consumer
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
@@ -37,6 +39,10 @@ class Site(Protocol):
     """A broker, as an administrator has it in hand."""
 
     traits: Traits
+    url: str
+    api: str | None
+    memory: MemoryBroker | None
+    """In place of the broker that the URL names."""
 
     async def connect(self) -> Connection: ...
 
@@ -57,6 +63,9 @@ class MemorySite:
     def __init__(self, version: str) -> None:
         self.broker = MemoryBroker(version)
         self.traits = self.broker.traits
+        self.url: str = "amqp://broker.example"
+        self.api: str | None = None
+        self.memory: MemoryBroker | None = self.broker
 
     async def connect(self) -> Connection:
         return await self.broker.connect()
@@ -84,6 +93,9 @@ class MemorySite:
 class RealSite:
     def __init__(self, vhost: Vhost, version: str) -> None:
         self.traits = traits_of(version)
+        self.url: str = vhost.url
+        self.api: str | None = vhost.api
+        self.memory: MemoryBroker | None = None
         self._vhost = vhost
 
     async def connect(self) -> Connection:
@@ -170,6 +182,24 @@ class Ground:
         channel = await connection.channel()
         await channel.select_confirms()
         return channel
+
+    def application(self, **options: Any) -> Consumer:
+        """An application's consumer, on this broker."""
+        return Consumer(self.site.url, api=self.site.api, **options)
+
+    @asynccontextmanager
+    async def serving(self, app: Consumer) -> AsyncIterator[None]:
+        """It takes messages within; whatever ended it is raised."""
+        task = asyncio.create_task(app.serve(self.site.memory))
+        try:
+            await self.until(lambda: task.done() or (app.ready is not None and app.ready.is_set()))
+            if task.done():
+                task.result()
+            yield
+        finally:
+            app.stop()
+            await asyncio.wait({task}, timeout=PATIENCE_S)
+        task.result()
 
     async def leave(self) -> None:
         for connection in self._connections:

@@ -5,19 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.postgres import PrivatePostgres, private_postgres
+from tests.postgres import PrivatePostgres
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PrivatePostgres]:
-    """One server for the session. Tests may stop it, and leave it running."""
-    with private_postgres() as running:
-        yield running
 
 
 @pytest.fixture

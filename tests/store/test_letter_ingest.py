@@ -16,7 +16,10 @@ from tests.amqp_strategies import TABLES, damaged
 from tests.store.grounds import Ground, PostgresGround, SqliteGround
 from tests.store.parked import NOON_MS, Clock, letters_at, parked, stored
 
+from deadletter.core.grouping.compression import packed
+from deadletter.core.grouping.dictionaries import PackedContent
 from deadletter.core.grouping.group_query import GroupQuery
+from deadletter.core.grouping.letter_frame import framed
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter import wrapping
 from deadletter.core.letter.envelope import ExchangeKey
@@ -162,6 +165,23 @@ async def test_an_unreadable_letter_is_kept_found_and_forgotten(ground: Ground, 
         await store.ingest(stored(letter))
         assert _bytes(await _only(store)) == _bytes(letter)
         assert len((await store.find(LetterQuery(text="readable body"))).letters) == 1
+
+
+async def test_what_was_packed_elsewhere_is_kept_only_with_the_dictionaries_of_now(ground: Ground) -> None:
+    """The reader packs, too; behind a new connection a number may mean other bytes."""
+    async with letters_at(ground) as store:
+        await store.ingest(stored(*(parked(n) for n in range(20))))
+        late, fitting = stored(parked(100), parked(101))
+        known = store.dictionaries.get(late.fingerprint.key)
+        assert known is not None
+        other = packed(framed(late.letter), framed(parked(100)))
+        late = late._replace(packed=PackedContent(object(), known.number, other))
+        data = packed(framed(fitting.letter), known.data)
+        fitting = fitting._replace(packed=PackedContent(store.dictionaries.edition, known.number, data))
+        assert (await store.ingest([late, fitting])).new == 2
+        rows = (await store.find(LetterQuery(limit=2))).letters
+        found = await store.whole([row.id for row in rows], most_bytes=10**6)
+        assert [_bytes(found[row.id][0]) for row in rows] == [_bytes(parked(101)), _bytes(parked(100))]
 
 
 @pytest.mark.parametrize("amount", [1, 3, 30])

@@ -10,8 +10,11 @@ import asyncio
 import random
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.store.grounds import Ground
 from tests.store.parked import MINUTE_MS, NOON_MS, Clock, letters_at, parked, stored
 from tests.store.regrouped import check_counts, regroup
@@ -25,6 +28,7 @@ from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.letter.letter import Letter
+from deadletter.store.groups import regroup_ending, regrouping
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.letters.letter_views import GroupView, RegroupStage
 
@@ -303,6 +307,78 @@ async def test_a_rule_says_of_which_category(ground: Ground) -> None:
         )
         await regroup(store, PLAIN)
         assert (await _by_title(store))["the ledger did not answer"].category_by is By.GUESS
+
+
+async def test_letters_that_come_meanwhile_are_not_read_while_nobody_can_write(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who brings letters waits for one transaction of grouping anew: it reads a few letters, and no more."""
+    reads: list[tuple[bool, int]] = []
+    read = regrouping.readable
+
+    async def counted(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, Letter]:
+        writes = bool(
+            connection.sync_connection and connection.sync_connection.get_execution_options().get("writes")
+        )
+        reads.append((writes, len(ids)))
+        return await read(connection, ids)
+
+    monkeypatch.setattr(regroup_ending, "readable", counted)
+    tenants = Grouping(rules=(GroupingRule(group="of x", headers=(("tenant", "x"),)),))
+    here = [parked(number, headers={"tenant": "xy"[number % 2]}) for number in range(40)]
+    late = [parked(number, headers={"tenant": "y"}, at_ms=NOON_MS - number) for number in range(100, 400)]
+    last = [parked(number, headers={"tenant": "y"}, at_ms=NOON_MS + number) for number in range(500, 520)]
+    async with letters_at(ground) as store:
+        await store.regrouping.put_in_force(PLAIN)
+        await store.ingest(stored(*here))
+        while (await store.regrouping.told(tenants)).stage is not RegroupStage.MENDING:
+            await store.regrouping.go_on(tenants, who="ann", for_s=0.0)
+        await store.ingest(by(tenants, *late))
+        looks = regroup_ending.look
+
+        async def and_more_come(*args: Any) -> regroup_ending.LateTags:
+            found = await looks(*args)
+            if last:
+                await store.ingest(by(tenants, *last))
+                last.clear()
+            return found
+
+        monkeypatch.setattr(regroup_ending, "look", and_more_come)
+        await regroup(store, tenants)
+        await check_counts(ground)
+        group = max(await store.groups(ALL), key=lambda one: one.total)
+        assert (group.total, group.first_ms, group.last_ms) == (340, NOON_MS - 399, NOON_MS + 519)
+    assert (True, 20) in reads
+    assert (False, 300) in reads
+    assert [some for writes, some in reads if writes and some > 50] == []
+
+
+async def test_groups_with_a_long_past_are_handed_over_one_by_one(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(regroup_ending, "HANDED_OVER", 12)
+    handed: list[int] = []
+    hand_over = regroup_ending._hand_over
+
+    async def counted(connection: AsyncConnection, gone: Mapping[int, int]) -> None:
+        handed.append(len(gone))
+        await hand_over(connection, gone)
+
+    monkeypatch.setattr(regroup_ending, "_hand_over", counted)
+    old = [
+        parked(number, error=f"error of {'abcdefgh'[number % 8]}", at_ms=NOON_MS - number * MINUTE_MS)
+        for number in range(64)
+    ]
+    async with letters_at(ground) as store:
+        await store.regrouping.put_in_force(PLAIN)
+        await store.ingest(stored(*old))
+        while await store.forget_some("deadletter.parked", Retention(letters=8)):
+            pass
+        await regroup(store, ONE)
+        assert [one.total for one in await store.groups(ALL)] == [64]
+    assert ground.sql("SELECT sum(letters) FROM deadletter_counts") == "64"
+    assert sum(handed) == 8
+    assert max(handed) == 1, "eight counts and some tags are more than half of twelve"
 
 
 _KILLED = """

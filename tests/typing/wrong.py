@@ -92,8 +92,8 @@ class Blocking:
     def forget(self, queue: str, key: str) -> None: ...
 
 
-def up() -> bool:
-    return True
+def up(queue: str) -> bool:
+    return queue != ""
 
 
 def only_ready(event: Ready) -> None: ...
@@ -136,3 +136,7 @@ on_pika.retrying("orders")  # type: ignore[call-arg]  # pyright: ignore[reportCa
 on_pika.retrying(queue="orders", backoff=1.0)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 with_retries("amqp://host", on={ValueError: "park"})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
 with_retries("amqp://host", retry=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+app.exchange("shop", type="topical")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+app.queue("orders", bind=["shop"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+app.queue("orders", queue_type="stream")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+app.queue("orders").on(types="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

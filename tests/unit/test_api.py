@@ -48,9 +48,10 @@ def test_the_library(module: str, name: str) -> None:
 
 def test_the_package() -> None:
     assert deadletter.__all__ == [
-        "BatchFailed", "Consumer", "ConsumerMetrics", "DepthAlert", "Discard", "Event", "Fate", "Handled",
-        "HandlerTimeout", "Ids", "MemoryIds", "Message", "Park", "RetryLater", "StoreIds", "Transaction",
-        "__version__", "discard", "exponential", "fixed", "linear", "log_events", "own", "park", "retry",
+        "BatchFailed", "Consumer", "ConsumerMetrics", "Depends", "DepthAlert", "Discard", "Event", "Fate",
+        "Handled", "HandlerTimeout", "Ids", "MemoryIds", "Message", "Park", "Proceed", "RetryLater",
+        "StoreIds", "Transaction", "__version__", "discard", "exponential", "fixed", "linear", "log_events",
+        "own", "park", "retry",
     ]  # fmt: skip
     for name in deadletter.__all__:
         assert getattr(deadletter, name) is not None
@@ -58,16 +59,18 @@ def test_the_package() -> None:
         deadletter.nothing  # type: ignore[attr-defined]  # noqa: B018 -- the look itself is what is tested
     consumer = deadletter.Consumer
     assert [name for name in vars(consumer) if not name.startswith("_")] == [
-        "queue", "batch", "listen", "watch_depth", "statistics", "drain", "run", "serve", "stop",
+        "queue", "batch", "exchange", "listen", "has_listener", "watch_depth", "publish", "publishing",
+        "statistics", "drain", "run", "serve", "stop",
     ]  # fmt: skip
     asked = [
         "layout", "retries", "backoff", "on", "prefetch", "concurrency", "timeout", "deliveries", "budget",
-        "health", "idempotent", "key",
+        "health", "idempotent", "key", "bind", "queue_type", "arguments", "delivery_limit",
     ]  # fmt: skip
     assert list(inspect.signature(consumer).parameters) == [
-        "url", "api", "service", "release", "redact", "health", "grace", "persistence",
+        "url", "api", "service", "release", "redact", "health", "grace", "persistence", "lifespan",
+        "middleware",
     ]  # fmt: skip
-    assert list(inspect.signature(consumer.queue).parameters) == ["self", "name", *asked]
+    assert list(inspect.signature(consumer.queue).parameters) == ["self", "name", *asked, "middleware"]
     assert list(inspect.signature(consumer.batch).parameters) == ["self", "name", "size", "wait", *asked]
 
 

@@ -13,7 +13,7 @@ from tests.house import dotted, modules, packages
 from tests.paths import ROOT, SOURCES
 
 from deadletter import errors
-from deadletter.cli.main import app
+from deadletter.cli.main import whole_app
 from deadletter.core.letter import names
 from deadletter.doctor.rules import RULES
 
@@ -21,7 +21,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def _commands() -> list[str]:
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(whole_app())
     found: list[str] = []
     for name, command in getattr(group, "commands").items():  # noqa: B009 -- typer's own type has no such field
         below = getattr(command, "commands", None)

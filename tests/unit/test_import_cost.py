@@ -1,4 +1,7 @@
-"""What an application loads with the library and with an adapter, and what it does not."""
+"""What an application loads with the library and with an adapter, what a command does, and what not.
+
+About `cli.main`, `cli.more_commands`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import subprocess
 import sys
 
 import pytest
+
+from deadletter.cli.main import QUICK
 
 NOT_FOR_APPLICATIONS = frozenset(
     {"cli", "config", "desk", "doctor", "drawing", "operations", "service", "store", "testing"}
@@ -43,3 +48,16 @@ def test_the_package_alone_loads_nothing() -> None:
         text=True,
     )
     assert [name for name in told.stdout.splitlines() if name.startswith("deadletter.")] == []
+
+
+@pytest.mark.parametrize("command", sorted(QUICK))
+def test_who_was_woken_does_not_wait_for_the_other_commands(command: str) -> None:
+    code = (
+        "import atexit, sys\nfrom deadletter.cli.main import main\n"
+        "atexit.register(lambda: print(*sys.modules, sep='\\n'))\n"
+        f"sys.argv = ['dlq', '{command}', '--help']\nmain()"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert f"dlq {command}" in told.stdout
+    loaded = set(told.stdout.splitlines())
+    assert not {"deadletter.cli.more_commands", "deadletter.cli.replays", "rich"} & loaded

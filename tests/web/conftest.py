@@ -13,10 +13,12 @@ import httpx
 import pytest
 
 from deadletter.config.settings import Mode, Watch
-from deadletter.desk.access import Access
+from deadletter.desk.access.access import Access
+from deadletter.desk.access.rightful_records import ScopedRecordsSource
+from deadletter.desk.access.rightful_replays import ScopedReplaysSource
+from deadletter.desk.api.sources import NO_MORE, MoreSources
 from deadletter.desk.board import Board
 from deadletter.desk.http_app import create_app
-from deadletter.desk.record_api import RecordsSource
 from deadletter.desk.server import host_of, serve
 from deadletter.desk.view import Status, SweepAnswer, SweepState
 from deadletter.errors import DeadletterError, UsageError
@@ -77,14 +79,20 @@ Opened = Callable[..., AbstractAsyncContextManager[Desk]]
 
 @pytest.fixture
 def opened() -> Opened:
-    """Opens a desk: `async with opened(listen=…, token=…)`."""
+    """Opens a desk: `async with opened(listen=…, token=…)`; `terms` are further ones of its access."""
 
     @asynccontextmanager
     async def open_desk(
-        listen: str = "127.0.0.1:0", token: str | None = None, records: RecordsSource | None = None
+        listen: str = "127.0.0.1:0",
+        token: str | None = None,
+        records: ScopedRecordsSource | None = None,
+        replays: ScopedReplaysSource | None = None,
+        more: MoreSources = NO_MORE,
+        **terms: Any,
     ) -> AsyncIterator[Desk]:
         office, metrics, health = Office(), Metrics(), ServiceHealth(lambda: 0.0)
-        app = create_app(office, metrics, health, Access(host=host_of(listen), token=token), records)
+        access = Access(host=host_of(listen), token=token, **terms)
+        app = create_app(office, metrics, health, access, records, replays, more)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve(app, listen, on_ready=ready.set_result))
         waiting: set[asyncio.Future[Any]] = {task, ready}
@@ -92,7 +100,7 @@ def opened() -> Opened:
         if task.done():
             task.result()
         url = ready.result().replace("0.0.0.0", "127.0.0.1")
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as client:
             desk = Desk(office=office, metrics=metrics, health=health, url=url, client=client, task=task)
             try:
                 yield desk

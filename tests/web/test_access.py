@@ -1,6 +1,6 @@
 """Who may ask what.
 
-About `desk.access`, `desk.problems`.
+About `desk.door.guarded_app`, `desk.problems`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 from tests.web.conftest import Desk, Opened
 from tests.web.test_http_app import problem_of
 
-from deadletter.desk import access
-from deadletter.desk.access import Access
+from deadletter.desk.access.access import Access
+from deadletter.desk.door import bodies
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense"])
@@ -88,7 +88,7 @@ async def test_a_body_has_a_bound_told_or_not(desk: Desk) -> None:
 async def test_a_body_that_does_not_come_is_not_waited_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "BODY_S", 0.05)
+    monkeypatch.setattr(bodies, "BODY_S", 0.05)
     host, port = desk.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
@@ -128,7 +128,10 @@ async def test_from_other_machines_nothing_is_changed_without_a_token(opened: Op
         answer = await desk.client.post("/api/sweeps", json={})
         assert answer.status_code == 403
         assert "DLQ_API_TOKEN" in problem_of(answer)
-        assert (await desk.client.get("/api/status", headers={"host": "rabbit.example"})).status_code == 200
+        for path, status in (("/api/status", 421), ("/health/live", 200), ("/metrics", 200)):
+            answer = await desk.client.get(path, headers={"host": "rabbit.example"})
+            assert answer.status_code == status, "probes ask by any name"
+        assert (await desk.client.get("/api/status", headers={"host": "10.1.2.3"})).status_code == 200
         assert desk.office.asked == []
     async with opened(listen="0.0.0.0:0", token="s3cret") as desk:
         answer = await desk.client.post("/api/sweeps", json={}, headers={"authorization": "Bearer s3cret"})

@@ -1,6 +1,7 @@
 """Stored letters over HTTP: the same answers as from the store, for whoever may have them.
 
-About `desk.record_api`, `desk.access`, `desk.problems`, `operations.records.service_records`,
+About `desk.api.letter_api`, `desk.api.group_api`, `desk.api.asked`, `desk.api.sources`,
+`desk.door.guarded_app`, `desk.problems`, `operations.records.service_records`,
 `operations.records.store_records`, `operations.records.where_programs`, `operations.records.records`,
 `operations.records.exact_letters`, `operations.service_address`, `core.grouping.group_query`,
 `core.letter.archive_parser`.
@@ -34,7 +35,8 @@ from deadletter.core.letter.archive_format import ArchiveHead, ArchivePacker, St
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
-from deadletter.desk.record_api import GroupParams, LetterParams
+from deadletter.desk.api.group_api import GroupParams
+from deadletter.desk.api.letter_api import LetterParams
 from deadletter.errors import DeadletterError, NotStored, StoreError, Unreachable, UsageError
 from deadletter.operations.records import exact_letters, store_records
 from deadletter.operations.records.exact_letters import packed

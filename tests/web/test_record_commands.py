@@ -31,13 +31,15 @@ from tests.recorded import make
 from tests.web.conftest import Office
 
 from deadletter.cli.letters import completing, discard_command
-from deadletter.cli.main import app
-from deadletter.desk.access import Access
+from deadletter.cli.main import whole_app
+from deadletter.desk.access.access import Access
 from deadletter.desk.http_app import create_app
 from deadletter.desk.server import serve
 from deadletter.operations.archiving.archive_reading import ArchiveReader
 from deadletter.operations.records import at_hand
 from deadletter.operations.records.store_records import LateRecords, StoreRecords
+from deadletter.operations.repairs.body_schemas import BodySchemas
+from deadletter.operations.replays.store_replays import LateReplays
 from deadletter.service.telling.service_health import ServiceHealth
 from deadletter.service.telling.service_metrics import Metrics
 
@@ -62,7 +64,8 @@ def answering(url: str, token: str | None = None) -> Iterator[str]:
     async def main() -> None:
         late = Counted(url)
         access = Access(host="127.0.0.1", token=token)
-        desk = create_app(Office(), Metrics(), ServiceHealth(lambda: 0.0), access, late)
+        replays = LateReplays(late, look_at=None, schemas=BodySchemas)
+        desk = create_app(Office(), Metrics(), ServiceHealth(lambda: 0.0), access, late, replays)
 
         def on_ready(where: str) -> None:
             told.append(where)
@@ -76,7 +79,7 @@ def answering(url: str, token: str | None = None) -> Iterator[str]:
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(120)
         yield told[0]
     finally:
         loop, serving = end[0]
@@ -300,18 +303,21 @@ def test_out_into_a_file_and_in_again(dlq: Terminal, request: pytest.FixtureRequ
 
 
 def test_every_command_that_selects_letters_takes_the_same_options() -> None:
-    found: Any = typer.main.get_command(app)
+    found: Any = typer.main.get_command(whole_app())
 
     def options(name: str) -> dict[str, str]:
         return {one.opts[0]: getattr(one, "help", "") for one in found.commands[name].params}
 
     letters, discard, export = map(options, ("letters", "discard", "export"))
+    replay = {
+        one.opts[0]: getattr(one, "help", "") for one in found.commands["replay"].commands["start"].params
+    }
     filters = {
         "--queue", "--origin", "--group", "--error", "--cause", "--since", "--until", "--older-than",
         "--header", "--message-id", "--id", "--text", "--where",
     }  # fmt: skip
     for one in filters:
-        assert letters[one] == discard[one] == export[one], one
+        assert letters[one] == discard[one] == export[one] == replay[one], one
 
 
 @pytest.mark.parametrize(
@@ -325,7 +331,7 @@ def test_every_command_that_selects_letters_takes_the_same_options() -> None:
         (["snooze", "1", "--until", "2001-01-01"], 2, "in the future"),
         (["groups", "1", "--why", "1"], 2, "got both"),
         (["groups", "--state", "closed"], 2, "expected one of open, resolved, muted, snoozed, any"),
-        (["letters", "--state", "gone"], 2, "expected one of open, discarded, any"),
+        (["letters", "--state", "gone"], 2, "expected one of open, discarded, claimed, replayed, any"),
         (["letters", "--sort", "size"], 2, "newest, oldest"),
         (["letters", "--header", "tenant"], 2, "name=value"),
         (["letters", "--where", "]["], 2, "jq program"),

@@ -1,6 +1,6 @@
 """`dlq sweep` against a running desk.
 
-About `cli.sweep_command`, `cli.terminal.output`, `cli.terminal.units`.
+About `cli.sweep_command`, `cli.serve_options`, `cli.terminal.output`, `cli.terminal.units`.
 """
 
 from __future__ import annotations

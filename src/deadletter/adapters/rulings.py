@@ -122,8 +122,7 @@ class AdapterJudge:
     def _asked_ms(self, past: Past, retry: Retry) -> int:
         """One that was declared."""
         if self._terms.way is not ConsumerLayout.RETURN:
-            rung = self._terms.rules.schedule.choices_ms(past.attempt)
-            return rung[len(rung) // 2] if rung else 1
+            return self._terms.rules.schedule.typical_ms(past.attempt) or 1
         return next((ms for ms in self._levels_ms if ms >= retry.delay_ms), self._levels_ms[-1])
 
     def _aside(

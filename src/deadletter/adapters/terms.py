@@ -13,6 +13,7 @@ from typing import Final, TypedDict, Unpack
 from deadletter.consumer.backoffs import Delays, exponential, fixed, linear
 from deadletter.consumer.handlers.failure_details import Redact, Teller
 from deadletter.consumer.outcomes import OnErrorRule, Rules
+from deadletter.consumer.queues.own_queue import PLAIN, OwnQueue
 from deadletter.core.topology.layout_names import AdapterLayoutName, ConsumerLayout
 from deadletter.errors import UsageError
 
@@ -38,6 +39,11 @@ class AdapterTerms:
     teller: Teller
     deliveries_max: int
     """A message whose consumer died this often is put aside."""
+
+    @property
+    def own(self) -> OwnQueue:
+        """The queue is the framework's to declare."""
+        return PLAIN
 
     @property
     def layout(self) -> str:

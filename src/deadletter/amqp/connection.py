@@ -287,18 +287,19 @@ class Connection(asyncio.Protocol):
 
     # -- the end -----------------------------------------------------------------------------------------
     async def close(self) -> None:
-        """Say goodbye and wait for the answer, but not for long. Never raises."""
-        if not self.closed.done() and self._transport is not None:
-            self.resume_reading()
-            self.send_method(0, requests.close_connection())
-            try:
+        """Say goodbye and wait for the answer, but not for long. Never raises; cancelled it hangs up."""
+        try:
+            if not self.closed.done() and self._transport is not None:
+                self.resume_reading()
+                self.send_method(0, requests.close_connection())
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     while not isinstance(await self.reply(), replies.CloseConnectionOk):
                         pass
-            except (TimeoutError, WireError):
-                pass  # the conversation is over either way; what mattered was confirmed before
-        self.abort(ConnectionLost(f"the connection to {self.address} was closed by us"))
-        await self.gone()
+        except (TimeoutError, WireError):
+            pass  # the conversation is over either way; what mattered was confirmed before
+        finally:
+            self.abort(ConnectionLost(f"the connection to {self.address} was closed by us"))
+            await self.gone()
 
     async def gone(self) -> None:
         """Wait until the socket is closed after an end; TLS says a goodbye of its own, but not for ever."""

@@ -17,6 +17,7 @@ from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
 from deadletter.broker.management import Management, management
 from deadletter.broker.session import Link
+from deadletter.core.layouts import permissions
 from deadletter.core.topology import drift, rabbitmq_commands
 from deadletter.core.topology.definitions_export import declared_arguments
 from deadletter.core.topology.merging import BrokerPolicy
@@ -76,7 +77,7 @@ async def declare(
                 why = f"a migration of {planned.destination} was interrupted; it binds it when it goes on"
                 items.append(DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why))
             elif any(planned is one for one in missing):
-                items.append(await _create(planned, connection, asked, link))
+                items.append(await _create(planned, connection, asked, link, plan))
             elif isinstance(found, drift.DifferentPolicy) and change_policies:
                 items.append(await _set(found.planned, asked, DeclareOutcome.CHANGED))
             else:
@@ -106,7 +107,7 @@ def _seen(planned: drift.Planned, found: drift.Drift | None) -> DeclaredItem:
 
 
 async def _create(
-    planned: drift.Planned, connection: Connection, asked: Management, link: Link
+    planned: drift.Planned, connection: Connection, asked: Management, link: Link, plan: Topology
 ) -> DeclaredItem:
     if isinstance(planned, BrokerPolicy):
         return await _set(planned, asked, DeclareOutcome.CREATED)
@@ -116,7 +117,7 @@ async def _create(
         async with await connection.channel() as channel:
             await _declare(channel, planned)
     except ChannelClosed as error:
-        return _refused(planned, error, link)
+        return _refused(planned, error, link, plan)
     return DeclaredItem(planned=planned, outcome=DeclareOutcome.CREATED)
 
 
@@ -154,7 +155,9 @@ async def _set(policy: BrokerPolicy, asked: Management, outcome: DeclareOutcome)
     try:
         await put_policy(asked, policy)
     except ManagementRefused as error:
-        return DeclaredItem(planned=policy, outcome=DeclareOutcome.REFUSED, why=str(error))
+        by_hand = rabbitmq_commands.set_policy(policy, asked.vhost)
+        why = f"{error}; or somebody who may sets it once: {by_hand}"
+        return DeclaredItem(planned=policy, outcome=DeclareOutcome.REFUSED, why=why)
     return DeclaredItem(planned=policy, outcome=outcome)
 
 
@@ -168,15 +171,20 @@ async def put_policy(asked: Management, policy: BrokerPolicy) -> None:
     await asked.put("operator-policies" if policy.operator else "policies", policy.name, content)
 
 
-def _refused(planned: Exchange | Queue | Binding, error: ChannelClosed, link: Link) -> DeclaredItem:
+def _refused(
+    planned: Exchange | Queue | Binding, error: ChannelClosed, link: Link, plan: Topology
+) -> DeclaredItem:
     said = f"{error.code} {error.text}"
     if isinstance(error, PreconditionFailed):
         why = f"it is there and differs ({said}); see: dlq topology diff"
         return DeclaredItem(planned=planned, outcome=DeclareOutcome.DIFFERENT, why=why)
     if isinstance(error, AccessRefused):
         user = link.address.user
-        grant = rabbitmq_commands.set_permissions(user, link.address.vhost, ("CONFIGURE", "WRITE", "READ"))
-        why = f"user {user!r} needs {_needs(planned)} ({said}); an administrator grants it: {grant}"
+        grant = rabbitmq_commands.set_permissions(user, link.address.vhost, permissions.needed(plan))
+        why = (
+            f"user {user!r} needs {_needs(planned)} ({said}); an administrator grants it, for all that is "
+            f"planned and instead of the patterns the user has: {grant}"
+        )
         return DeclaredItem(planned=planned, outcome=DeclareOutcome.REFUSED, why=why)
     if isinstance(error, NotFound):
         said += (

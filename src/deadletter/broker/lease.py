@@ -6,11 +6,15 @@ connection on which it works has lost the lease too, and nobody has to agree on 
 
 The holder consumes from it, though nothing should ever come: a policy that lets queues expire deletes those
 that nobody uses, and the lease with them. Who may not read from it holds it all the same.
+
+What others shall know of the holder it says in arguments of the queue: the management API tells them, and
+they are gone with the lease.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -22,6 +26,9 @@ from deadletter.core.letter.names import PREFIX
 from deadletter.errors import AccessRefused, ManagementRefused, ResourceLocked
 
 LEASE: Final = f"{PREFIX}lease."
+_TOLD: Final = "x-deadletter-"
+"""Before what a holder tells of itself."""
+_NOTHING: Final[Mapping[str, str]] = {}
 ASK_S: Final = 0.1
 """Between two askings for a lease that somebody else holds."""
 
@@ -40,11 +47,14 @@ class Lease:
         self._gone = False
 
     @classmethod
-    async def take(cls, connection: Connection, what: str) -> Lease | None:
-        """The lease, or None: somebody else holds it."""
+    async def take(
+        cls, connection: Connection, what: str, told: Mapping[str, str] = _NOTHING
+    ) -> Lease | None:
+        """The lease, or None: somebody else holds it. `told`: what others may know of the holder."""
         channel = await connection.channel()
+        arguments = {f"{_TOLD}{name}": value for name, value in told.items()}
         try:
-            await channel.declare_queue(lease_name(what), durable=False, exclusive=True)
+            await channel.declare_queue(lease_name(what), durable=False, exclusive=True, arguments=arguments)
         except ResourceLocked:
             return None
         lease = cls(what, channel)
@@ -75,6 +85,10 @@ class Lease:
     def held(self) -> bool:
         return self._channel.error is None and not self._gone
 
+    async def prove(self) -> None:
+        """Ask the broker whether we hold it, which is the answer: raises a WireError when not."""
+        await self._channel.declare_queue(lease_name(self.what), passive=True)
+
     def _on_cancel(self) -> None:
         """The queue is gone although we use it."""
         self._gone = True
@@ -86,6 +100,18 @@ class Lease:
             await self._channel.close()
             if self._using is not None:
                 await self._using.close()
+
+
+async def told_by_holder(asked: Management, what: str) -> Mapping[str, str]:
+    """What the holder says of itself; nothing where nobody tells."""
+    try:
+        found = await asked.get_if_allowed("queues", below=quote(lease_name(what), safe="")) or {}
+    except ManagementRefused:
+        return _NOTHING  # it has just been let go, or we may not know
+    arguments: Mapping[str, object] = found.get("arguments") or {}
+    return {
+        name.removeprefix(_TOLD): str(value) for name, value in arguments.items() if name.startswith(_TOLD)
+    }
 
 
 async def holder_of(asked: Management, what: str) -> str:

@@ -6,9 +6,11 @@ The default address is the AMQP host, port 15672, the same user; with TLS on the
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -22,6 +24,12 @@ if TYPE_CHECKING:  # most of an application's import time would be this one; it 
 
 PAGE: Final = 500
 TIMEOUT_S: Final = 30.0
+_ASKING: ContextVar[bool] = ContextVar("deadletter_asking", default=False)
+
+
+def _not_ours(_record: logging.LogRecord) -> bool:
+    """httpx writes a line per request, in an application's log too; what the application asks stays there."""
+    return not _ASKING.get()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +64,7 @@ class Management:
         self._client = client
         self._base = base
         self._user = user
-        self._vhost = vhost
+        self.vhost = vhost
         self._need = need
 
     async def get(self, what: str, *, in_vhost: bool = True, **params: str | int) -> Any:
@@ -102,7 +110,7 @@ class Management:
             self._checked(answer)
 
     def _path(self, what: str, *, in_vhost: bool) -> str:
-        return f"{what}/{quote(self._vhost, safe='')}" if in_vhost else what
+        return f"{what}/{quote(self.vhost, safe='')}" if in_vhost else what
 
     async def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         return self._checked(await self._send(method, path, **options))
@@ -110,6 +118,7 @@ class Management:
     async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         import httpx
 
+        asking = _ASKING.set(True)
         try:
             try:
                 return await self._client.request(method, f"{self._base}/{path}", **options)
@@ -119,6 +128,8 @@ class Management:
                 return await self._client.request(method, f"{self._base}/{path}", **options)
         except httpx.HTTPError as error:
             raise self._strange(error) from error
+        finally:
+            _ASKING.reset(asking)
 
     def _checked(self, answer: httpx.Response) -> httpx.Response:
         if not answer.is_success:
@@ -140,14 +151,13 @@ class Management:
     def _refusal(self, answer: httpx.Response) -> str:
         code = answer.status_code
         if code in (401, 403):
+            tag = "management" if answer.request.method == "GET" else "policymaker"  # which is both
             return (
                 f"the management API at {self._base} refuses user {self._user!r} ({code}); it needs the tag "
-                f"'management' (to set policies 'policymaker') and access to vhost {self._vhost!r}: "
-                f"{rabbitmq_commands.set_user_tags(self._user, 'management')}"
+                f"{tag!r} and access to vhost {self.vhost!r}; beside the tags it has: "
+                f"{rabbitmq_commands.set_user_tags(self._user, tag)}"
             )
-        return (
-            f"the management API at {self._base} answered {code} for vhost {self._vhost!r}{_reason(answer)}"
-        )
+        return f"the management API at {self._base} answered {code} for vhost {self.vhost!r}{_reason(answer)}"
 
 
 def _reason(answer: httpx.Response) -> str:
@@ -167,6 +177,7 @@ async def management(
     """Talk to the management API of the broker at `address`. Raises ManagementRefused."""
     import httpx
 
+    logging.getLogger("httpx").addFilter(_not_ours)  # as often as one likes: it is there once
     base, user, password = api_of(address, api)
     verify: ssl.SSLContext | bool = address.tls.verify if address.tls is not None else True
     if verify and address.tls is not None and address.tls.ca_file is not None:

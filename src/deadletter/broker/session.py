@@ -91,6 +91,21 @@ class Dial(Protocol):
     async def __call__(self, address: Address, *, name: str) -> Connection: ...
 
 
+async def to_its_end(work: Awaitable[_T]) -> _T:
+    """Also where somebody cancels it: then that is raised when the work is done. A second time it is cut."""
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait({doing})
+        finally:
+            doing.cancel()
+        if not doing.cancelled():
+            doing.exception()  # seen: nobody is left to be told
+        raise
+
+
 @dataclass(slots=True)
 class Link:
     """Connections to one host, opened when first asked for, closed together."""
@@ -120,9 +135,18 @@ class Link:
         return await (await self.connection(purpose)).channel()
 
     async def close(self) -> None:
-        """Say goodbye on all of them at once: one that hangs must not keep the others waiting."""
-        await asyncio.gather(*(connection.close() for connection in self._open.values()))
-        self._open.clear()
+        """Say goodbye on all of them at once: one that hangs must not keep the others waiting. Who cancels
+        it waits for that all the same: behind a goodbye are acks, and a line that is hung up may lose them.
+        A second time it hangs up."""
+        connections = list(self._open.values())
+        try:
+            await to_its_end(asyncio.gather(*(connection.close() for connection in connections)))
+        finally:
+            for connection in connections:
+                connection.abort(ConnectionLost(f"the link to {self.address} was closed by us"))
+            for connection in connections:
+                await connection.gone()
+            self._open.clear()
 
     def abort(self, error: WireError) -> None:
         """Hang up, now. Whatever waits for an answer gets this instead."""

@@ -18,13 +18,13 @@ def run(*, version: str | None, as_json: bool) -> Exit:
     with ExitStack() as until_it_ends:
         with console.status("starting a private RabbitMQ…"):
             broker = until_it_ends.enter_context(private_broker(version=version))
+        for number in (signal.SIGINT, signal.SIGTERM):  # before anybody is told that it is there to be ended
+            signal.signal(number, lambda _number, _frame: ended.set())
         if as_json:
             data({"url": broker.url, "api": broker.api, "version": broker.version})
         else:
             result(f"DLQ_URL={broker.url}\nDLQ_API={broker.api}")
         page = broker.api.removesuffix("/api")
         console.print(f"RabbitMQ {broker.version}, management page {page} (guest, guest). Ctrl-C ends it.")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda _number, _frame: ended.set())
         ended.wait()
     return Exit.DONE

@@ -1,35 +1,22 @@
 """The command `dlq`: its commands, its errors, its exit codes.
 
-Commands import what they need when they run, so that `dlq --help` is there at once.
+Commands import what they need when they run, so that `dlq --help` is there at once. Those here are typed by
+somebody who was woken, and do not wait for the options of all the others either (`more_commands`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from deadletter import __version__
-from deadletter.cli import config_options, queues_options, waiting_options
-from deadletter.cli.archives import archive_options
-from deadletter.cli.letters import group_options, letter_options
-from deadletter.cli.letters.completing import broker_queues
-from deadletter.cli.policies import policy_options
-from deadletter.cli.terminal.options import (
-    ApiOption,
-    ConfigFile,
-    Json,
-    LiftLimit,
-    Prefetch,
-    PrivateVersion,
-    StoreOption,
-    UrlOption,
-)
+from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, LiftLimit, Prefetch, UrlOption
 from deadletter.cli.terminal.output import Exit, complain, exit_for
-from deadletter.cli.topologies import topology_options
 from deadletter.errors import DeadletterError
 
 app: Final = typer.Typer(
@@ -57,6 +44,13 @@ def root(
     ] = False,
 ) -> None:
     """What all commands share."""
+
+
+def broker_queues(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """For completion alone, so imported then."""
+    from deadletter.cli.letters import completing
+
+    return completing.broker_queues(ctx, incomplete)
 
 
 @app.command(short_help="Move letters from one queue to another, safely.")
@@ -284,107 +278,25 @@ def doctor(
     raise typer.Exit(command.run(wish))
 
 
-@app.command(short_help="The retry service: looks after dead-letter queues, for as long as it runs.")
-def serve(
-    watch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DLQ", help="Look after this queue, * for any run; beside those of the file."),
-    ] = None,
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    api: ApiOption = None,
-    store: StoreOption = None,
-    listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where it answers HTTP, or off.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What this instance is called.")] = None,
-    log_format: Annotated[
-        str | None, typer.Option(metavar="text|json", help="How log lines look (they go to stderr).")
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(metavar="debug|info|warning|error", help="debug: a line per decision.")
-    ] = None,
-) -> None:
-    """Take letters from dead-letter queues, retry them with delays, park what keeps failing.
-
-    SIGTERM ends it in good order, a second one at once; SIGHUP reads the configuration again; SIGUSR1 sweeps
-    now. Metrics, health and status: http://127.0.0.1:8025. Any number of instances share the work.
-    """
-    from deadletter.cli import serve_command as command
-
-    options = {
-        "broker.url": url,
-        "broker.api": api,
-        "store.url": store,
-        "serve.listen": listen,
-        "serve.name": name,
-        "serve.log_format": log_format,
-        "serve.log_level": log_level,
-    }
-    raise typer.Exit(command.run(file=config, options=options, watch=watch or ()))
+QUICK: Final = frozenset({"move", "check", "peek", "doctor"})
+"""Those that are registered here."""
 
 
-@app.command(short_help="Ask the running service to sweep dead-letter queues now.")
-def sweep(
-    dlqs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DLQ]...", help="Watched queues; none: all that are not consumed all the time."
-        ),
-    ] = None,
-    at: Annotated[
-        str, typer.Option("--at", metavar="URL", help="Where the service answers.")
-    ] = "http://127.0.0.1:8025",
-    as_json: Json = False,
-) -> None:
-    """Ask the running service to sweep dead-letter queues now. A token comes from DLQ_API_TOKEN."""
-    from deadletter.cli import sweep_command as command
+@cache
+def whole_app() -> typer.Typer:
+    """With every command."""
+    from deadletter.cli.more_commands import add_commands
 
-    token = os.environ.get("DLQ_API_TOKEN")
-    raise typer.Exit(command.run(dlqs=dlqs or [], at=at, token=token, as_json=as_json))
-
-
-@app.command(short_help="Start a private RabbitMQ for trying things.")
-def broker(
-    version: PrivateVersion = None,
-    as_json: Json = False,
-) -> None:
-    """Start a private RabbitMQ, for trying things; it is gone without a trace when you end it (Ctrl-C)."""
-    from deadletter.cli import broker_command as command
-
-    raise typer.Exit(command.run(version=version, as_json=as_json))
-
-
-@app.command(short_help="Watch it work, on a private broker.")
-def demo(
-    letters: Annotated[
-        int, typer.Option(min=10, max=1_000_000, metavar="N", help="How many orders shall fail.")
-    ] = 5000,
-    version: PrivateVersion = None,
-) -> None:
-    """Watch it work: a private broker, orders that fail, and dead letters moved back safely."""
-    from deadletter.cli.demo import demo as command
-
-    raise typer.Exit(command.run(letters=letters, version=version))
-
-
-app.add_typer(group_options.app)
-app.add_typer(letter_options.app)
-app.command("queues", short_help="List queues: how full, how old, who watches them.")(queues_options.queues)
-app.command("export", short_help="Write letters of the store or of a queue into a file.")(
-    archive_options.export
-)
-app.command("import", short_help="Put the letters of an archive back.")(archive_options.import_)
-app.add_typer(config_options.app, name="config")
-app.add_typer(policy_options.app, name="policy")
-app.add_typer(topology_options.app, name="topology")
-app.add_typer(waiting_options.app, name="waiting")
+    add_commands(app)
+    return app
 
 
 def main() -> None:
     """The entry point: any error of ours is one line on stderr and an exit code, never a traceback."""
+    completes = any(name.startswith("_DLQ_") for name in os.environ)
+    quick = sys.argv[1:2] and sys.argv[1] in QUICK and not completes
     try:
-        app()
+        (app if quick else whole_app())()
     except DeadletterError as error:
         complain(error)
         sys.exit(exit_for(error))

@@ -11,10 +11,12 @@ from deadletter.amqp.address import Address
 from deadletter.broker.queue_counts import counts_of_existing
 from deadletter.broker.session import Link, supervise
 from deadletter.broker.streams import refuse_streams
+from deadletter.cli.stored_here import stored_words
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import count, parse_rate, parse_span
+from deadletter.cli.terminal.units import count
+from deadletter.core.text.amounts import parse_rate, parse_span
 from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import UsageError
@@ -45,15 +47,24 @@ def run(wish: MoveWish) -> Exit:
     if wish.source == wish.target:
         raise UsageError(f"source and target are the same queue, {wish.source!r}; nothing to move")
     options = {"broker.url": wish.url, "broker.api": wish.api}
-    broker = config.load(config=wish.file, options=options).broker
+    settings = config.load(config=wish.file, options=options)
+    broker = settings.broker
     terms = Terms(prefetch=wish.prefetch, rate_per_s=None if wish.rate is None else parse_rate(wish.rate))
     bounds = Bounds(count=wish.limit, seconds=None if wish.for_ is None else parse_span(wish.for_))
-    return event_loop.run(_move(wish, broker.addresses, broker.api, bounds, terms))
+    elsewhere = stored_words(wish.source, settings)
+    return event_loop.run(_move(wish, broker.addresses, broker.api, bounds, terms, elsewhere))
 
 
 async def _move(
-    wish: MoveWish, addresses: Sequence[Address], api: str | None, bounds: Bounds, terms: Terms
+    wish: MoveWish,
+    addresses: Sequence[Address],
+    api: str | None,
+    bounds: Bounds,
+    terms: Terms,
+    elsewhere: str | None,
 ) -> Exit:
+    """`elsewhere`: where letters of the source are, if they are not in it."""
+
     async def look(link: Link) -> int:
         depth = await _depth(link, wish.source)
         await refuse_streams(await link.connection("consume"), wish.source)
@@ -67,7 +78,7 @@ async def _move(
             data({"source": wish.source, "target": wish.target, "dry_run": True, "would_move": would})
         else:
             words = f"would move {count(would)} from {wish.source} to {wish.target}; nothing was touched"
-            result(line(words))
+            result(line(words if would or elsewhere is None else f"{words}; {elsewhere}"))
         return Exit.DONE
     verdict = Send(
         routing_key=wish.target,
@@ -88,6 +99,8 @@ async def _move(
             with event_loop.stopping(courier.stop):
                 tally = await courier.run()
     notes = list(asked.notes)
+    if not tally.moved and tally.ended in (Ended.COMPLETE, Ended.EMPTY) and elsewhere is not None:
+        notes.append(elsewhere)
     if tally.renewed:
         words = renewed_words(tally.renewed, wish.source, asked.deliveries.limit)
         notes.append(f"{words}; {asked.advice}")

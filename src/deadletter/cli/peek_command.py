@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 from deadletter import config
+from deadletter.cli.stored_here import stored_words
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, parked_lines, result
 from deadletter.cli.terminal.units import count
@@ -35,10 +37,13 @@ def run(
     lift_limit: bool,
     as_json: bool,
 ) -> Exit:
-    broker = config.load(config=file, options=options).broker
+    settings = config.load(config=file, options=options)
+    broker = settings.broker
     look = event_loop.run(peek(broker.addresses, queue, limit=limit, api=broker.api, lift=lift_limit))
     nothing = not look.letters and not look.unreadable
     held = event_loop.run(withheld(broker.addresses, broker.api, queue)) if nothing else None
+    if nothing and held is None and (words := stored_words(queue, settings)) is not None:
+        look = replace(look, notes=(*look.notes, words))
     if as_json:
         told = {"messages": held.messages, "why": held.why} if held is not None else None
         data({**_as_json(look, body_bytes), "withheld": told}, default=_plain)

@@ -14,10 +14,11 @@ from deadletter import config
 from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, columns, data, result
-from deadletter.cli.terminal.units import count, parse_span
+from deadletter.cli.terminal.units import count
 from deadletter.config.settings import Settings
 from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter import names as our_names
+from deadletter.core.text.amounts import parse_span
 from deadletter.core.text.durations import rough_duration_text
 from deadletter.core.text.safe_text import line
 from deadletter.errors import DeadletterError, UsageError
@@ -91,7 +92,7 @@ def _growing(wish: QueuesWish, settings: Settings) -> Mapping[str, datetime] | N
     base = service_url(at)
     try:
         with httpx.Client(
-            headers=token_headers(os.environ.get("DLQ_API_TOKEN")),
+            headers=token_headers(os.environ.get("DLQ_API_TOKEN"), base),
             timeout=_LOOK_S,
             trust_env=trusts_environment(base),
             follow_redirects=False,
@@ -125,7 +126,9 @@ def _stored(wish: QueuesWish, settings: Settings, vhost: str) -> tuple[dict[str,
     try:
         return event_loop.run(main()), []
     except DeadletterError as error:
-        return None, [f"how many letters are in the store is not known: {error}"] if taken else []
+        # Where nobody asked for it a store that is not there has no letters, and nobody misses them.
+        asked = taken and settings.desk.asked
+        return None, [f"how many letters are in the store is not known: {error}"] if asked else []
 
 
 # -- telling ---------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def run(*, dlqs: Sequence[str], at: str, token: str | None, as_json: bool) -> Ex
 
 
 def _ask(url: str, wish: Mapping[str, object], token: str | None) -> httpx.Response:
-    headers = token_headers(token)
+    headers = token_headers(token, url)
     try:
         with httpx.Client(
             timeout=patience(_ANSWER_S),

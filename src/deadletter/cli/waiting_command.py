@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,11 +14,14 @@ from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
+from deadletter.cli.terminal.users import user_name
 from deadletter.config.settings import BrokerSettings
 from deadletter.core.text.durations import rough_duration_text
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import UsageError
 from deadletter.move.courier import Courier
+from deadletter.operations.outlook.letting_out import let_out_words
+from deadletter.operations.outlook.service_outlook import service_outlook
 from deadletter.operations.waiting import LetOut, WaitingChoice, WaitingLook, Waits, let_out, look
 
 _NOTHING: Final = "nothing waits: no delay, nothing due, nothing held"
@@ -31,15 +35,41 @@ def choice(origin: str | None, waits: str | None, letter_id: str | None) -> Wait
 
 
 def show(
-    *, wish: WaitingChoice, most: int, file: Path | None, options: Mapping[str, object], as_json: bool
+    *,
+    wish: WaitingChoice,
+    most: int,
+    file: Path | None,
+    options: Mapping[str, object],
+    at: str | None,
+    as_json: bool,
 ) -> Exit:
-    broker = config.load(config=file, options=options).broker
-    seen = event_loop.run(look(broker.addresses, broker.api, wish, most=most))
+    if at is not None:
+        _nothing_else(at, options)
+        seen = event_loop.run(_told_by(at, wish, most))
+    else:
+        broker = config.load(config=file, options=options).broker
+        seen = event_loop.run(look(broker.addresses, broker.api, wish, most=most))
     if as_json:
         data({**asdict(seen), "letters": seen.letters})
     else:
         result(_as_text(seen, int(time.time() * 1000)))
     return Exit.DONE
+
+
+def _nothing_else(at: str, options: Mapping[str, object]) -> None:
+    if any(value is not None for value in options.values()):
+        raise UsageError(f"expected --at or --url and --api, got both: the service at {at} has a broker")
+
+
+async def _told_by(at: str, wish: WaitingChoice, most: int) -> WaitingLook:
+    async with service_outlook(at, os.environ.get("DLQ_API_TOKEN")) as outlook:
+        told = await outlook.waiting(wish, vhost="", most=most)
+        return WaitingLook(queues=told.queues, kinds=told.kinds, looked_at=told.looked_at)
+
+
+async def _let_out_by(at: str, wish: WaitingChoice, why: str | None) -> LetOut:
+    async with service_outlook(at, os.environ.get("DLQ_API_TOKEN")) as outlook:
+        return await outlook.let_out(wish, vhost="", park=why, who=user_name())
 
 
 def _as_text(seen: WaitingLook, now_ms: int) -> str:
@@ -85,6 +115,7 @@ def change(
     dry_run: bool,
     file: Path | None,
     options: Mapping[str, object],
+    at: str | None,
     as_json: bool,
 ) -> Exit:
     """Let out, or with a reason park."""
@@ -92,6 +123,11 @@ def change(
         raise UsageError(
             "expected which letters are meant: --origin, --for, --id, or --all for all that waits"
         )
+    if at is not None:
+        _nothing_else(at, options)
+        if dry_run:
+            raise UsageError("expected --dry-run without --at: dlq waiting --at tells what waits")
+        return _ended(event_loop.run(_let_out_by(at, wish, why)), why, as_json)
     broker = config.load(config=file, options=options).broker
     if dry_run:
         seen = event_loop.run(look(broker.addresses, broker.api, wish, most=1_000_000))
@@ -102,11 +138,14 @@ def change(
             verb = "park" if why is not None else "let out"
             result(line(f"would {verb} {count(would)}; nothing was changed"))
         return Exit.DONE
-    done = event_loop.run(_change(broker, wish, why))
+    return _ended(event_loop.run(_change(broker, wish, why)), why, as_json)
+
+
+def _ended(done: LetOut, why: str | None, as_json: bool) -> Exit:
     if as_json:
         data(asdict(done))
     else:
-        result(_told(done, why))
+        result(lines(let_out_words(done, parking=why is not None)))
     return Exit.LEFT if done.failed or done.left else Exit.DONE
 
 
@@ -129,20 +168,3 @@ async def _change(broker: BrokerSettings, wish: WaitingChoice, why: str | None) 
         return await let_out(
             broker.addresses, broker.api, wish, park=why, on_event=screen.on_event, on_courier=begin
         )
-
-
-def _told(done: LetOut, why: str | None) -> str:
-    if not (done.released or done.parked or done.left or done.failed):
-        return "nothing that waits was meant"
-    said = [
-        f"parked {count(done.parked)}" if why is not None else f"sent {count(done.released)} home",
-    ]
-    if why is None and done.parked:
-        said.append(f"parked {count(done.parked)}: their origin is not there")
-    if done.left:
-        said.append(f"{count(done.left)} stayed: their origin refused them (is it full?)")
-    if done.failed:
-        said += [f"{number:,} stayed: {reason}" for reason, number in done.reasons.items()]
-    if done.maybe_twice:
-        said.append(f"after a lost connection up to {count(done.maybe_twice)} may be there twice, same id")
-    return lines(said)

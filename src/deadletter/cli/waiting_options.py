@@ -19,6 +19,14 @@ _For = Annotated[
 ]
 _Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="The letter with this deadletter-id.")]
 _All = Annotated[bool, typer.Option("--all", help="All that waits.")]
+_At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="URL",
+        help="Ask the service that answers there, not the broker. A token comes from DLQ_API_TOKEN.",
+    ),
+]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many, and change nothing.")]
 
 
@@ -37,6 +45,7 @@ def waiting(
     config: ConfigFile = None,
     url: UrlOption = None,
     api: ApiOption = None,
+    at: _At = None,
     as_json: Json = False,
 ) -> None:
     """What waits: how many letters, of which origin, for what, until when. They stay where they are.
@@ -50,7 +59,7 @@ def waiting(
 
     wish = command.choice(origin, waits, None)
     raise typer.Exit(
-        command.show(wish=wish, most=most, file=config, options=_options(url, api), as_json=as_json)
+        command.show(wish=wish, most=most, file=config, options=_options(url, api), at=at, as_json=as_json)
     )
 
 
@@ -64,6 +73,7 @@ def release(
     config: ConfigFile = None,
     url: UrlOption = None,
     api: ApiOption = None,
+    at: _At = None,
     as_json: Json = False,
 ) -> None:
     """Send waiting letters home now: past their delay, past any guard that holds them.
@@ -71,7 +81,7 @@ def release(
     Confirmed in their origin, then gone here. What the origin refuses stays. Exit codes: 0 done, 1 some
     stayed, 2 usage, 3 cannot reach.
     """
-    _change(origin, waits, letter, None, everything, dry_run, config, _options(url, api), as_json)
+    _change(origin, waits, letter, None, everything, dry_run, config, _options(url, api), at, as_json)
 
 
 @app.command("park")
@@ -85,10 +95,11 @@ def park(
     config: ConfigFile = None,
     url: UrlOption = None,
     api: ApiOption = None,
+    at: _At = None,
     as_json: Json = False,
 ) -> None:
     """Put waiting letters aside for a person, into deadletter.parked. Exit codes as for release."""
-    _change(origin, waits, letter, why, everything, dry_run, config, _options(url, api), as_json)
+    _change(origin, waits, letter, why, everything, dry_run, config, _options(url, api), at, as_json)
 
 
 def _change(
@@ -100,6 +111,7 @@ def _change(
     dry_run: bool,
     config: Path | None,
     options: dict[str, object],
+    at: str | None,
     as_json: bool,
 ) -> None:
     from deadletter.cli import waiting_command as command
@@ -113,6 +125,7 @@ def _change(
             dry_run=dry_run,
             file=config,
             options=options,
+            at=at,
             as_json=as_json,
         )
     )

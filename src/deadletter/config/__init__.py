@@ -5,7 +5,8 @@ ConfigError with every problem there is: unknown keys, wrong types and units, jq
 patterns that match nothing, policies that are never reached, contradictions.
 
 * `tables/` the shape of the file, the one place where a key is defined; `tables/keys.py` walks it
-* `files.py` TOML and YAML with line numbers; `sources.py` lays file, environment and options over each other
+* `files.py` TOML and YAML with line numbers; `environment.py` the variables; `sources.py` lays file,
+  environment and options over each other
 * `validate.py` the tree against the tables; `cross_checks.py` what tables cannot be beside each other
 * `settings.py` the values; `build.py` makes them, and tells who wrote what
 * `urls.py` addresses; `secrets.py` what is never printed

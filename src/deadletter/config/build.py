@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from deadletter.config import urls
@@ -22,9 +23,12 @@ from deadletter.config.settings import (
     CheckSettings,
     DeskQueue,
     DeskSettings,
+    DeskToken,
     Effective,
     GuardSettings,
     Mode,
+    OidcRole,
+    OidcSettings,
     ServeSettings,
     StoreSettings,
     Watch,
@@ -37,6 +41,7 @@ from deadletter.config.tables.base import Table
 from deadletter.config.tables.file import File
 from deadletter.config.tables.keys import KINDS, below, fields
 from deadletter.config.validate import Validator, ValidParts
+from deadletter.core.access.rights import Role
 from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.grouping.category import Category
@@ -44,6 +49,7 @@ from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
 from deadletter.core.grouping.in_app import OwnCode
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
+from deadletter.core.replaying.replay_rules import ReplayRule, RuleOccasion
 
 EVERY_MS: Final = 900_000
 LEVELS_MS: Final = (10_000, 15_000, 20_000)
@@ -85,6 +91,7 @@ def _handled(name: str, which: Match, table: policy_tables.HandlingTable) -> Pol
 
 def policy(table: policy_tables.PolicyTable) -> Policy:
     """May raise UsageError where the core knows a limit that the file's model does not."""
+    assert table.name is not None, "who has none got one when everything was gathered"
     return _handled(table.name, match(table.match), table)
 
 
@@ -151,7 +158,25 @@ def serve(table: serve_tables.Serve) -> ServeSettings:
 
 def desk(table: desk_tables.Desk, vhost: str) -> DeskSettings:
     return DeskSettings(
+        page=table.page,
+        addresses=tuple(table.addresses),
+        session_idle_ms=table.session_idle_ms,
+        session_end_ms=table.session_end_ms,
+        tokens=tuple(
+            DeskToken(
+                name=token.name,
+                role=Role(token.role),
+                hash=token.hash,
+                vhosts=tuple(token.vhosts),
+                queues=tuple(token.queues),
+                sees_masked=token.sees_masked,
+            )
+            for token in table.tokens
+        ),
+        oidc=_oidc(table.oidc),
+        mask=tuple(table.mask),
         ingest=table.ingest,
+        asked=table.asked,
         batch=table.batch,
         retention=_retention(Retention(), table.retention),
         queues=tuple(
@@ -175,6 +200,32 @@ def desk(table: desk_tables.Desk, vhost: str) -> DeskSettings:
                 )
                 for rule in table.groups
             ),
+        ),
+        schemas=tuple((schema.queue, Path(schema.file)) for schema in table.schemas),
+        replay_rules=tuple(
+            ReplayRule(**{**dict(rule), "when": RuleOccasion(rule.when)}) for rule in table.replay_rules
+        ),
+    )
+
+
+def _oidc(table: desk_tables.OidcTable) -> OidcSettings | None:
+    if table.issuer is None:
+        return None
+    return OidcSettings(
+        issuer=table.issuer,
+        client_id=table.client_id,
+        name=table.name,
+        scopes=tuple(table.scopes),
+        role_claim=table.role_claim,
+        roles=tuple(
+            OidcRole(
+                value=one.value,
+                role=Role(one.role),
+                vhosts=tuple(one.vhosts),
+                queues=tuple(one.queues),
+                sees_masked=one.sees_masked,
+            )
+            for one in table.roles
         ),
     )
 

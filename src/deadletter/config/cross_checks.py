@@ -189,7 +189,7 @@ def _desk(judge: Validator, parts: ValidParts, vhost: str) -> None:
         return
     # With --store none a command asks for itself; dlq serve, which takes letters, refuses it then.
     asked = judge.gathered.source(("store", "url")).kind == "option"
-    if desk.ingest and parts.store is not None and parts.store.url == urls.NO_STORE and not asked:
+    if desk.asked and parts.store is not None and parts.store.url == urls.NO_STORE and not asked:
         judge.refuse(
             ("desk", "ingest"), f'a store for its letters ([store] url is "{urls.NO_STORE}"), or false'
         )

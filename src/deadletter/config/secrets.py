@@ -61,6 +61,8 @@ def clean(value: object, path: tuple[str | int, ...] = ()) -> object:
     match value:
         case str() if path[:2] == ("alerts", "channels") or (path[:1] == ("alerts",) and "://" in value):
             return without_token(value)
+        case str() if path[:2] == ("desk", "tokens") and path[-1:] == ("hash",):
+            return HIDDEN
         case str() if "@" in value or "://" in value:
             return without_password(value)
         case list() | tuple():

@@ -6,19 +6,21 @@ No pydantic in here: whoever gets these needs to know nothing of files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
 from deadletter.amqp.address import Address
-from deadletter.core.deciding.backoff import Backoff
+from deadletter.core.access.rights import Role
+from deadletter.core.deciding.backoff import Backoff, Fixed
 from deadletter.core.deciding.deaths import CountBy, OriginBy
-from deadletter.core.deciding.policy import Policies
+from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.letter.names import PARKED
+from deadletter.core.replaying.replay_rules import ReplayRule
 from deadletter.store.store_address import default_url
 
 Kind = Literal["option", "environment", "file", "default"]
@@ -162,15 +164,64 @@ class DeskQueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeskSettings:
-    """Which letters come into the store."""
+class DeskToken:
+    """Somebody who may come in; the token itself is known to them alone."""
 
-    ingest: bool = False
+    name: str
+    role: Role
+    hash: str = field(repr=False)
+    vhosts: tuple[str, ...] = ("*",)
+    queues: tuple[str, ...] = ("*",)
+    sees_masked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OidcRole:
+    """Who has this value in the claim has this role; `*`: who has an account."""
+
+    value: str
+    role: Role
+    vhosts: tuple[str, ...] = ("*",)
+    queues: tuple[str, ...] = ("*",)
+    sees_masked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OidcSettings:
+    """An OpenID Connect provider."""
+
+    issuer: str
+    client_id: str
+    name: str = "your account"
+    scopes: tuple[str, ...] = ("openid",)
+    role_claim: str = "groups"
+    roles: tuple[OidcRole, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskSettings:
+    """Which letters come into the store, and who may see them."""
+
+    page: bool | None = None
+    """None: on this machine, and elsewhere where somebody can sign in."""
+    addresses: tuple[str, ...] = ()
+    session_idle_ms: int = 8 * 3_600_000
+    session_end_ms: int = 7 * 86_400_000
+    tokens: tuple[DeskToken, ...] = ()
+    oidc: OidcSettings | None = None
+    mask: tuple[str, ...] = ()
+    ingest: bool = True
+    asked: bool = False
+    """Whether somebody said so, by `ingest` or by `queues`: else letters come into a store that is there
+    anyway, if they are as safe in it as in their queue."""
     batch: int = 500
     retention: Retention = _KEPT
     """Of `deadletter.parked`, in whichever vhost, unless `queues` names it."""
     queues: tuple[DeskQueue, ...] = ()
     grouping: Grouping = GROUPED_BY_DEFAULT
+    schemas: tuple[tuple[str, Path], ...] = ()
+    """Patterns of origins, each with the file of the schema that an edited body must keep."""
+    replay_rules: tuple[ReplayRule, ...] = ()
 
     def in_vhost(self, vhost: str) -> Mapping[str, Retention]:
         """The queues of this vhost whose letters come into the store."""
@@ -218,13 +269,26 @@ class Settings:
     effective: tuple[Effective, ...] = field(repr=False)
 
     def policies_of(self, watch: Watch) -> Policies:
-        """The policies that decide for a watch, in the file's order."""
-        if watch.policies is None:
-            return self.policies
-        chosen: Sequence[str] = watch.policies
+        """The policies that decide for a watch, in the file's order.
+
+        With numbered levels each retry waits as long as its number says, whatever the policy's back-off, and
+        what nobody configured is parked at once.
+        """
+        rules = self.policies.rules
+        if watch.policies is not None:
+            chosen: Sequence[str] = watch.policies
+            rules = tuple(rule for rule in rules if rule.name in chosen)
+        if not watch.delays_ms:
+            return Policies(rules=rules, default=self.policies.default)
+        backoff = Fixed(delays_ms=watch.delays_ms)
         return Policies(
-            rules=tuple(rule for rule in self.policies.rules if rule.name in chosen),
-            default=self.policies.default,
+            rules=tuple(
+                replace(
+                    rule, backoff=backoff, errors=tuple(replace(one, backoff=None) for one in rule.errors)
+                )
+                for rule in rules
+            ),
+            default=Policy(name="default", retries=0, backoff=backoff),
         )
 
     def source(self, key: str) -> Source:

@@ -1,27 +1,24 @@
 """Where settings come from: command line over environment over file over default, and who said what.
 
 The four are laid over each other as one tree, value by value, and for every value the tree remembers its
-source. Nothing is judged here except what never gets into the tree: variables that are nearly ours.
+source. Nothing is judged here except what never gets into the tree.
 """
 
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import PlainValidator
-
 from deadletter.config import files
+from deadletter.config.environment import CONFIG_VARIABLE, spoken
 from deadletter.config.files import Trail
+from deadletter.config.policy_names import names_for
 from deadletter.config.settings import DEFAULT, Source
-from deadletter.config.tables.keys import ConfigKey, nearest, types_in, variables
 from deadletter.errors import ConfigError, Problem
 
-CONFIG_VARIABLE: Final = "DLQ_CONFIG"
 FILE_NAMES: Final = ("deadletter.toml", "deadletter.yaml", "deadletter.yml")
 USER_DIRECTORY: Final = Path(".config") / "deadletter"
 OPTIONS: Final = {
@@ -40,19 +37,6 @@ OPTIONS: Final = {
     "check.create": "--create",
 }
 """The keys that commands take as an option, for those who have to name where a value came from."""
-
-_SECTIONS: Final = (
-    "DLQ_BROKER_",
-    "DLQ_STORE_",
-    "DLQ_DEFAULT_POLICY_",
-    "DLQ_GUARDS_",
-    "DLQ_SERVE_",
-    "DLQ_DESK_",
-    "DLQ_ALERTS_",
-    "DLQ_CHECK_",
-)
-_KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_(TCP|UDP|SCTP).*)")
-"""What Kubernetes sets for a service that happens to be called dlq, or dlq-store."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,18 +90,26 @@ def gather(
             trail: Source(kind="file", where=f"{gathered.file}:{line}")
             for trail, line in written.lines.items()
         }
-    for name in sorted(environment):
-        if (key := variables().get(name)) is not None:
-            if environment[name]:  # an empty variable is one that is not set
-                value = _from_text(environment[name], key)
-                gathered.put(key.path, value, Source(kind="environment", where=name))
-        elif (problem := _stray(name)) is not None:
-            gathered.problems.append(problem)
+    said = spoken(environment)
+    gathered.problems += said.problems
+    for path, value, name in said.values:
+        gathered.put(path, value, Source(kind="environment", where=name))
+    for trail, name in said.inner.items():
+        gathered.sources[trail] = Source(kind="environment", where=name)
     for dotted, value in options.items():
         if value is not None:
             source = Source(kind="option", where=OPTIONS.get(dotted, dotted))
             gathered.put(tuple(dotted.split(".")), value, source)
+    _name_policies(gathered)
     return gathered
+
+
+def _name_policies(gathered: Gathered) -> None:
+    written = gathered.tree.get("policies")
+    for place, name in names_for(written).items():
+        assert isinstance(written, list)
+        written[place] = {"name": name, **written[place]}
+        gathered.sources["policies", place, "name"] = DEFAULT
 
 
 def _find(config: Path | None, environment: Mapping[str, str], directory: Path, home: Path) -> Path | None:
@@ -140,35 +132,3 @@ def _named(path: Path, source: str) -> Path:
         got = f"{path}, which is not there" if not path.exists() else f"{path}, which is none"
         raise ConfigError((Problem(key="file", expected="a file", got=got, source=source),))
     return path
-
-
-def _from_text(text: str, key: ConfigKey) -> object:
-    """A variable's text as the type the key has, where that is plain; else the text, to be judged later."""
-    kinds = types_in(key.field.annotation)
-    if list in kinds and key.path != ("broker", "url"):
-        return text.split()
-    if bool in kinds:
-        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(
-            text.lower(), text
-        )
-    read_later = any(isinstance(part, PlainValidator) for part in (*kinds, *key.field.metadata))
-    if read_later:  # times, for one, need their unit
-        return text
-    if int in kinds and re.fullmatch(r"[+-]?\d{1,18}", text):
-        return int(text)
-    if float in kinds and re.fullmatch(r"[+-]?\d{1,18}(\.\d{1,18})?", text):
-        return float(text)
-    return text
-
-
-def _stray(name: str) -> Problem | None:
-    """A variable that is nearly one of ours: a typing error should not be a silent default."""
-    known = [*variables(), CONFIG_VARIABLE]
-    if not name.startswith("DLQ_") or name in known or _KUBERNETES.fullmatch(name):
-        return None
-    meant = nearest(name, known, cutoff=0.85)
-    if meant is None and not name.startswith(_SECTIONS):
-        return None
-    meant = meant or nearest(name, known)
-    hint = f" (did you mean {meant}?)" if meant else ""
-    return Problem(key=name, expected=f"a variable there is{hint}", got="this one", source="environment")

@@ -14,32 +14,35 @@ itself after a lost connection. SIGTERM: no new messages, handlers end what they
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, Unpack
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.broker.queue_counts import counts_of
-from deadletter.broker.session import Link, Persistence
-from deadletter.consumer.backoffs import Delays, milliseconds
+from deadletter.amqp.handshake import connect
+from deadletter.broker.session import Persistence
+from deadletter.consumer.backoffs import Delays
 from deadletter.consumer.events import Audience, Listener, Stopping
 from deadletter.consumer.handlers.failure_details import Redact, Teller
+from deadletter.consumer.handlers.middleware import Middleware, checked
 from deadletter.consumer.handlers.once import MessageKey
 from deadletter.consumer.idempotency import Ids
+from deadletter.consumer.log_events import EventLog
 from deadletter.consumer.outcomes import OnErrorRule
+from deadletter.consumer.publishing.mailing import AppMail
+from deadletter.consumer.publishing.publications import PublishOptions
+from deadletter.consumer.publishing.publisher import Publisher
 from deadletter.consumer.queues.health_wait import HealthCheck
-from deadletter.consumer.queues.layout_routes import delays_of
+from deadletter.consumer.queues.own_queue import AppExchange, Bind, QueueType
 from deadletter.consumer.queues.queue_options import QueueOptions, QueueWishes
+from deadletter.consumer.registering import QueueHandlers
 from deadletter.consumer.serving import DepthAlert, DepthCall, DepthWatch, Serving
 from deadletter.consumer.signals import Signals
-from deadletter.consumer.statistics import (
-    QueueStatistics,
-    drain_level,
-    queue_statistics,
-    way_of,
-)
+from deadletter.consumer.statistics import QueueStatistics, all_statistics, drain
+from deadletter.consumer.usual_log import UsualLog
+from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.layout_names import LayoutName
-from deadletter.errors import CannotConnect, UsageError
+from deadletter.errors import UsageError
 from deadletter.move.courier import MoveTally
 
 if TYPE_CHECKING:
@@ -49,11 +52,17 @@ __all__ = ["Consumer", "DepthAlert"]
 
 FOR_EVER: Final = Persistence(first_s=None, again_s=None, pause_max_s=5.0, forgives=True)
 DEPTH_S: Final = 30.0
+ExchangeType: TypeAlias = Literal["topic", "direct", "fanout", "headers"]
+Lifespan: TypeAlias = Callable[["Consumer"], AbstractAsyncContextManager[object]]
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Consumer:
-    """An application's consumer. `url` may name several hosts of a cluster, separated by commas."""
+    """An application's consumer. `url` may name several hosts of a cluster, separated by commas.
+
+    `lifespan`: what lives as long as it serves, an async context manager of the consumer, as Starlette's.
+    `middleware`: what stands around every handler, the first outermost.
+    """
 
     def __init__(
         self,
@@ -66,6 +75,8 @@ class Consumer:
         health: HealthCheck | None = None,
         grace: float = 30.0,
         persistence: Persistence = FOR_EVER,
+        lifespan: Lifespan | None = None,
+        middleware: Iterable[Middleware] = (),
     ) -> None:
         self._addresses = parse_addresses(url)
         self._api = api
@@ -74,11 +85,20 @@ class Consumer:
         self._health = health
         self._grace_s = grace
         self._persistence = persistence
+        self._lifespan = lifespan
+        self._middleware = checked(middleware)
+        self.state: Any = None
+        """What the lifespan yielded, while it lasts."""
         self._queues: dict[str, QueueOptions] = {}
+        self._exchanges: dict[str, AppExchange] = {}
         self._depths: list[DepthWatch] = []
-        self._emit = Audience()
-        self._stop: asyncio.Event | None = None
+        self._log = UsualLog(self._teller)
+        self._emit = Audience(self._log)
+        self._stops: set[asyncio.Event] = set()
+        """Of each `serve` that was called and has not ended."""
+        self._serves = False
         self._serving: Serving | None = None
+        self._mail: AppMail | None = None
         self.ready: asyncio.Event | None = None
         """Set while messages are taken; there once `serve` runs."""
 
@@ -99,15 +119,21 @@ class Consumer:
         health: HealthCheck | None = None,
         idempotent: Ids | None = None,
         key: MessageKey | None = None,
-    ) -> Callable[[_F], _F]:
+        bind: Iterable[Bind] = (),
+        queue_type: QueueType | None = None,
+        arguments: Mapping[str, Value] | None = None,
+        delivery_limit: int | None = None,
+        middleware: Iterable[Middleware] = (),
+    ) -> QueueHandlers:
         """Handle the messages of this queue with the decorated function.
 
         `on` maps error classes to `park`, `discard`, `retry(…)` or a back-off. `timeout` is in seconds.
         `deliveries`: a message of which the process died so often is put aside. `budget`: at most so many
         retries a minute. `health`: while it says no, nothing is taken. `idempotent`: a message that was done
-        is not handled again, by its `message_id` or by `key`.
+        is not handled again, by its `message_id` or by `key`. `bind`: exchanges and keys; `queue_type` and
+        `arguments`: what it is declared with if it is not there; `delivery_limit`: of a quorum queue.
         """
-        return self._decorator(
+        return QueueHandlers(
             QueueWishes(
                 queue=name,
                 layout=layout,
@@ -122,7 +148,13 @@ class Consumer:
                 health=health,
                 idempotent=idempotent,
                 key=key,
-            )
+                bind=bind,
+                queue_type=queue_type,
+                arguments=arguments,
+                delivery_limit=delivery_limit,
+                middleware=(*self._middleware, *checked(middleware)),
+            ),
+            self._queues,
         )
 
     def batch(
@@ -143,13 +175,17 @@ class Consumer:
         health: HealthCheck | None = None,
         idempotent: Ids | None = None,
         key: MessageKey | None = None,
+        bind: Iterable[Bind] = (),
+        queue_type: QueueType | None = None,
+        arguments: Mapping[str, Value] | None = None,
+        delivery_limit: int | None = None,
     ) -> Callable[[_F], _F]:
         """Handle up to `size` messages of this queue in one call; fewer when none came for `wait` seconds.
 
         The function takes a `list[Order]`, a `list[Message]` or both. Returning: all are done. Raising: each
         is treated by the rules. `raise BatchFailed({index: error})`: these failed, the others are done.
         """
-        return self._decorator(
+        return QueueHandlers(
             QueueWishes(
                 queue=name,
                 layout=layout,
@@ -164,27 +200,46 @@ class Consumer:
                 health=health,
                 idempotent=idempotent,
                 key=key,
+                bind=bind,
+                queue_type=queue_type,
+                arguments=arguments,
+                delivery_limit=delivery_limit,
+                middleware=self._middleware,
                 size=size,
                 wait=wait,
-            )
+            ),
+            self._queues,
         )
 
-    def _decorator(self, wishes: QueueWishes) -> Callable[[_F], _F]:
-        wishes.check()
+    def exchange(
+        self,
+        name: str,
+        *,
+        type: ExchangeType = "topic",  # noqa: A002 -- the name AMQP has for it
+        arguments: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Declare this exchange, durable, before a queue is bound to it or a message published to it.
 
-        def decorate(function: _F) -> _F:
-            if wishes.queue in self._queues:
-                raise UsageError(
-                    f"queue {wishes.queue}: expected one handler, got a second one: {function!r}"
-                )
-            self._queues[wishes.queue] = wishes.options(function)
-            return function
-
-        return decorate
+        Others that `bind=` names are expected to be there.
+        """
+        asked = AppExchange(name, type, dict(arguments or {}))
+        if not name or name.startswith("amq.") or self._exchanges.get(name, asked) != asked:
+            raise UsageError(
+                f"exchange: expected a name of the application's own, declared in one way, got {name!r} as "
+                f"{type!r}"
+            )
+        self._exchanges[name] = asked
 
     def listen(self, listener: Listener) -> None:
-        """Hear of everything that happens: for logs, metrics, tests. One that raises stops nothing."""
-        self._emit.add(listener)
+        """Hear of everything that happens: for logs, metrics, tests. One that raises stops nothing.
+
+        `log_events()` writes in place of what is logged without it.
+        """
+        self._emit.add(listener, instead=isinstance(listener, EventLog))
+
+    def has_listener(self, kind: type[object]) -> bool:
+        """Whether a listener of this class was added: whoever runs an application may add one of its own."""
+        return self._emit.has(kind)
 
     def watch_depth(self, queue: str, *, above: int, call: DepthCall, every: float = DEPTH_S) -> None:
         """Call this, every 30 s, while more than so many messages wait in a queue, any of the vhost."""
@@ -192,16 +247,50 @@ class Consumer:
             raise UsageError(f"watch_depth {queue}: expected above ≥ 0 and every > 0, got {above}, {every}")
         self._depths.append(DepthWatch(queue=queue, above=above, call=call, every_s=every))
 
+    # -- publishing --------------------------------------------------------------------------------------
+    async def publish(
+        self, body: object, *, exchange: str = "", key: str = "", **options: Unpack[PublishOptions]
+    ) -> str:
+        """Publish, and return its message id once a queue has it; without an exchange to the queue `key`.
+
+        A body is bytes, str, a pydantic model, a msgspec struct, a dataclass or what JSON can say. It is
+        persistent, mandatory and confirmed. Raises a PublishError: `Unroutable`, `PublishRefused`,
+        `NotPublished`, or `MaybePublished` where the line was lost in between. In a handler with a
+        `Transaction` it goes out after the commit.
+        """
+        if self._mail is None:
+            raise UsageError(
+                "publish: expected a consumer that serves, or `async with app.publishing():` around it, got "
+                "neither"
+            )
+        return await self._mail.send(body, exchange=exchange, key=key, **options)
+
+    @asynccontextmanager
+    async def publishing(self, broker: MemoryBroker | None = None) -> AsyncIterator[None]:
+        """For a program that publishes without consuming, and for what it publishes before it serves.
+
+        `broker`: in tests, a memory broker in place of the one that the URL names.
+        """
+        if self._mail is not None:  # it serves, or is within another one of these
+            yield
+            return
+        publisher = Publisher(
+            self._addresses if broker is None else [broker.address],
+            name=self._name,
+            dial=connect if broker is None else broker.connect,
+            exchanges=self._exchanges,
+        )
+        self._mail = AppMail(publisher, service=self._teller.service)
+        try:
+            yield
+        finally:
+            self._mail = None
+            await publisher.close()
+
     # -- looking and helping -----------------------------------------------------------------------------
     async def statistics(self) -> dict[str, QueueStatistics]:
         """How full each queue, its delays and its parked letters are. The consumer need not run."""
-        found: dict[str, QueueStatistics] = {}
-        async with self._visit() as link:
-            for queue, options in self._queues.items():
-                rules = options.handler.rules
-                way = await way_of(link, self._api, options)
-                found[queue] = await queue_statistics(link, way, queue, rules.schedule, rules.schedules)
-        return found
+        return await all_statistics(self._addresses, self._api, self._name, self._queues)
 
     async def drain(self, queue: str, *delays: float) -> dict[str, MoveTally]:
         """Let out now what waits in the delays of a queue: in these (in seconds), or in all of them.
@@ -211,42 +300,7 @@ class Consumer:
         options = self._queues.get(queue)
         if options is None:
             raise UsageError(f"drain: expected one of {', '.join(self._queues)}, got {queue!r}")
-        rules = options.handler.rules
-        async with self._visit() as link:
-            way = await way_of(link, self._api, options)
-            levels = delays_of(way, queue, rules.schedule, rules.schedules)
-            wanted = {milliseconds("drain", delay) for delay in delays}
-            if unknown := wanted - set(levels.values()):
-                there = ", ".join(f"{ms / 1000:g}" for ms in sorted(set(levels.values())))
-                raise UsageError(
-                    f"drain {queue}: expected delays of layout {way} ({there or 'none'} s), got "
-                    f"{', '.join(f'{ms / 1000:g}' for ms in sorted(unknown))} s"
-                )
-            connection = await link.connection("declare")
-            chosen = [
-                name
-                for name, ms in levels.items()
-                if (not wanted or ms in wanted) and await counts_of(connection, name) is not None
-            ]
-        return {name: await drain_level(self._addresses, way, queue, name) for name in chosen}
-
-    @asynccontextmanager
-    async def _visit(self) -> AsyncIterator[Link]:
-        """A link of its own, for a question: to the first host that answers."""
-        *others, last = self._addresses
-        link = Link(last, f"{self._name}: statistics")
-        for address in others:
-            found = Link(address, link.name)
-            try:
-                await found.connection("declare")
-            except CannotConnect:
-                continue
-            link = found
-            break
-        try:
-            yield link
-        finally:
-            await link.close()
+        return await drain(self._addresses, self._api, self._name, options, delays)
 
     # -- life --------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -271,15 +325,36 @@ class Consumer:
         if self._serving is not None:
             await self._serving.let_go()
 
-    async def serve(self, broker: MemoryBroker | None = None) -> None:
-        """Until `stop`. Raises when it cannot go on: wrong login, a layout that cannot be.
+    def serve(self, broker: MemoryBroker | None = None) -> Coroutine[Any, Any, None]:
+        """Until `stop`, also if that was called before the first step. One at a time. Raises when it cannot
+        go on: wrong login, a layout that cannot be.
 
         `broker`: in tests, a memory broker in place of the one that the URL names.
         """
         if not self._queues:
             raise UsageError("expected at least one @app.queue(…), got none")
-        self._stop = asyncio.Event()
+        stop = asyncio.Event()
+        self._stops.add(stop)
+        return self._until(stop, broker)
+
+    async def _until(self, stop: asyncio.Event, broker: MemoryBroker | None) -> None:
+        if self._serves:
+            self._stops.discard(stop)
+            raise UsageError("serve: expected a consumer that does not serve yet, got one that does")
+        self._serves = True
         self.ready = asyncio.Event()
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(self.publishing(broker))
+                if self._lifespan is not None:
+                    self.state = await stack.enter_async_context(self._lifespan(self))
+                await self._serve(broker, stop, self.ready)
+        finally:
+            self._serves = False
+            self._stops.discard(stop)
+
+    async def _serve(self, broker: MemoryBroker | None, stop: asyncio.Event, ready: asyncio.Event) -> None:
+        assert self._mail is not None
         self._serving = Serving(
             self._addresses if broker is None else [broker.address],
             tuple(self._queues.values()),
@@ -291,17 +366,23 @@ class Consumer:
             persistence=self._persistence,
             grace_s=self._grace_s,
             emit=self._emit,
-            stop=self._stop,
-            ready=self.ready,
+            stop=stop,
+            ready=ready,
+            mail=self._mail,
+            exchanges=tuple(self._exchanges.values()),
             memory=broker,
         )
-        await self._serving.run()
+        try:
+            await self._serving.run()
+        finally:
+            self._log.close()
 
     def stop(self, why: str = "asked to") -> None:
         """No new messages; handlers end what they have begun; then `serve` returns."""
-        if self._stop is not None and not self._stop.is_set():
+        if asked := [one for one in self._stops if not one.is_set()]:
             self._emit(Stopping(why=why))
-            self._stop.set()
+            for one in asked:
+                one.set()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -89,7 +89,8 @@ def compiled(delays: Delays, retries: int) -> Schedule:
 
 def milliseconds(what: str, seconds: float) -> int:
     """A delay that RabbitMQ can keep. A second has 1,000 milliseconds."""
-    if not isfinite(seconds):
+    told: object = seconds  # whatever an application gives
+    if isinstance(told, bool) or not isinstance(told, int | float) or not isfinite(told):
         raise UsageError(f"{what}: expected a number of seconds, got {seconds!r}")
     found = round(seconds * 1000)
     if not 1 <= found <= MAX_DELAY_MS:

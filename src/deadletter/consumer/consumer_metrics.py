@@ -53,7 +53,11 @@ class ConsumerMetrics:
             registry=into,
         )
         self._paused = Gauge(
-            "deadletter_consumer_paused", "1 while a health check says no.", ("queue",), registry=into
+            "deadletter_consumer_paused",
+            "1 while a health check says no.",
+            ("queue",),
+            registry=into,
+            multiprocess_mode="livemax",
         )
         self._errors: set[str] = set()
 

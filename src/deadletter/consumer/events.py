@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -42,6 +42,8 @@ class Handled:
     seconds: float | None = None
     """How long the handler took; None when it did not run."""
     letter: Letter | None = None
+    raised: BaseException | None = field(default=None, repr=False, compare=False)
+    """What the handler failed with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +92,30 @@ Listener: TypeAlias = Callable[[Event], None]
 
 
 class Audience:
-    """Everybody who listens. False while nobody does: then no fact need be made."""
+    """Everybody who listens. False while nobody was added: then no fact need be made of what went well."""
 
-    __slots__ = ("_listeners",)
+    __slots__ = ("_listeners", "_usual")
 
-    def __init__(self) -> None:
+    def __init__(self, usual: Listener | None = None) -> None:
         self._listeners: list[Listener] = []
+        self._usual = usual
+        """Who hears of what went wrong, until somebody is added who writes all of it."""
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: Listener, *, instead: bool = False) -> None:
+        """`instead`: of the usual one."""
         self._listeners.append(listener)
+        if instead:
+            self._usual = None
+
+    def has(self, kind: type[object]) -> bool:
+        """Whether one of this kind was added."""
+        return any(isinstance(one, kind) for one in self._listeners)
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
     def __call__(self, event: Event) -> None:
-        for listener in self._listeners:
+        for listener in self._listeners if self._usual is None else (self._usual, *self._listeners):
             try:
                 listener(event)
             except (SystemExit, KeyboardInterrupt):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from enum import Enum
@@ -28,6 +28,8 @@ from deadletter.errors import UsageError
 if TYPE_CHECKING:
     from sqlalchemy import CursorResult
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from deadletter.consumer.publishing.publications import Publication
 
 DAY_S: Final = 86_400.0
 
@@ -44,12 +46,15 @@ class Transaction:
     """A transaction of the store in which the message is marked as done, for the handler's own writes.
 
     It is committed when the handler returns and rolled back when it raises. `connection` is SQLAlchemy's.
+    What the handler publishes goes out after the commit.
     """
 
-    __slots__ = ("connection",)
+    __slots__ = ("connection", "outgoing")
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.connection: AsyncConnection = connection
+        self.outgoing: Sequence[Publication] = ()
+        """What is published after the commit; told when the handler has returned."""
 
     async def execute(self, sql: str, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """One statement; values by name: `execute("INSERT INTO paid VALUES (:id)", {"id": 7})`."""
@@ -83,6 +88,17 @@ class TransactedIds(Ids, Protocol):
 
     def transaction(self, queue: str, key: str) -> AbstractAsyncContextManager[Transaction | None]:
         """None: it is done. Leaving it well marks it as done and commits; an error rolls back."""
+
+
+@runtime_checkable
+class OutboxIds(TransactedIds, Protocol):
+    """Ids whose transaction also keeps its `outgoing` messages, until they are known to be published."""
+
+    async def unsent(self, queue: str, key: str) -> Sequence[Publication]:
+        """What a message that is done wanted to publish, and nobody knows that it was."""
+
+    async def sent(self, queue: str, key: str) -> None:
+        """All of it is published."""
 
 
 class MemoryIds:

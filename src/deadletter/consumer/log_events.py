@@ -40,9 +40,17 @@ _LEVELS = {
 
 def log_events(logger: logging.Logger | None = None) -> Listener:
     """A listener that writes what happens; successes at DEBUG."""
-    log = logger or logging.getLogger("deadletter.consumer")
+    return EventLog(logger or logging.getLogger("deadletter.consumer"))
 
-    def listen(event: Event) -> None:
+
+class EventLog:
+    """One line per event; in place of what a consumer logs by itself."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+
+    def __call__(self, event: Event) -> None:
+        log = self._log
         match event:
             case Handled():
                 if log.isEnabledFor(_LEVELS[event.fate]):
@@ -63,8 +71,6 @@ def log_events(logger: logging.Logger | None = None) -> Listener:
                 log.info("stopping: %s", why)
             case _:
                 assert_never(event)
-
-    return listen
 
 
 def _handled(log: logging.Logger, event: Handled) -> None:

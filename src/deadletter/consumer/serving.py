@@ -20,9 +20,11 @@ from deadletter.broker.session import Link, Persistence, SessionEvent, Waiting, 
 from deadletter.consumer.events import Audience, Lost, Ready, Stopping
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.handler_end import told
+from deadletter.consumer.publishing.mailing import AppMail
 from deadletter.consumer.queues.declared_layouts import ASKING, BrokerInProcess, DeclaredLayouts, Laid
 from deadletter.consumer.queues.due_release import Releasing
 from deadletter.consumer.queues.health_wait import HealthCheck, HealthWait
+from deadletter.consumer.queues.own_queue import AppExchange, declare_exchanges
 from deadletter.consumer.queues.queue_consumer import QueueConsumer
 from deadletter.consumer.queues.queue_options import QueueOptions
 from deadletter.core.guards.budget import Budget
@@ -74,9 +76,13 @@ class Serving:
         emit: Audience,
         stop: asyncio.Event,
         ready: asyncio.Event,
+        mail: AppMail,
+        exchanges: tuple[AppExchange, ...] = (),
         memory: BrokerInProcess | None = None,
     ) -> None:
         self._memory = memory
+        self._mail = mail
+        self._exchanges = exchanges
         self._addresses = addresses
         self._queues = queues
         self._api = api
@@ -92,6 +98,7 @@ class Serving:
         self._consumers: dict[str, QueueConsumer] = {}
         """By queue; the last one of each."""
         self._leaving: SystemExit | KeyboardInterrupt | None = None
+        self._working: asyncio.Future[None] | None = None
         self._worked = False
         """Whether its layouts were declared once."""
         now = asyncio.get_running_loop().time()
@@ -144,7 +151,7 @@ class Serving:
             self._stop.set()
 
     async def _supervised(self) -> None:
-        working = asyncio.ensure_future(
+        working = self._working = asyncio.ensure_future(
             supervise(
                 self._addresses,
                 self._on,
@@ -169,12 +176,14 @@ class Serving:
 
     def _on_session(self, event: SessionEvent) -> None:
         if isinstance(event, Waiting):
+            if self._stop.is_set() and self._working is not None:
+                self._working.cancel()  # the line was lost while it stopped: nothing is left to be done
             self._emit(Lost(what="broker", why=str(event.reason), seconds=event.seconds))
 
     async def _on(self, link: Link) -> None:
         """All queues on one link."""
-        layouts = DeclaredLayouts(link, self._api, self._memory)
-        laid = await self._laid(layouts)
+        layouts = DeclaredLayouts(link, self._api, self._memory, exchanges=self._exchanges)
+        laid = await self._laid(link, layouts)
         tasks = [
             asyncio.ensure_future(self._serve_queue(link, layouts, options, one))
             for options, one in zip(self._queues, laid, strict=True)
@@ -209,9 +218,10 @@ class Serving:
         if not self._stop.is_set() and any(task.cancelled() for task in ended):
             raise MoveFailed("a task of the consumer was cancelled by somebody else: it cannot go on")
 
-    async def _laid(self, layouts: DeclaredLayouts) -> list[Laid]:
+    async def _laid(self, link: Link, layouts: DeclaredLayouts) -> list[Laid]:
         """Raises what cannot be; but what worked once is worth another try: a right may be given again."""
         try:
+            await declare_exchanges(link, self._exchanges)
             laid = [await layouts.lay(options) for options in self._queues]
         except ConnectionLost:
             raise
@@ -276,6 +286,7 @@ class Serving:
             emit=self._emit,
             mend=mend,
             leave=partial(self._leave, options.plan.queue),
+            mail=self._mail,
             budget=self._budgets.get(options.plan.queue),
         )
         self._consumers[options.plan.queue] = consumer

@@ -1,28 +1,32 @@
 """How full the queues around a handler are, and letting out at once what waits in one of its delays.
 
-Both work on connections of their own, whether the consumer runs or not.
+Both work on connections of their own, whether the consumer runs or not. A delay that no rule has and a
+handler asked for is seen where the management API can be asked; AMQP has no list of queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, assert_never
 
 from deadletter.amqp.address import Address
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.queue_counts import counts_of, counts_of_existing
 from deadletter.broker.session import Link
+from deadletter.consumer.backoffs import milliseconds
 from deadletter.consumer.queues.declared_layouts import planned_for
-from deadletter.consumer.queues.layout_routes import delays_of, parked_in
+from deadletter.consumer.queues.layout_routes import asked_delay_of, delays_of, parked_in
 from deadletter.consumer.queues.queue_options import QueueOptions
-from deadletter.core.deciding.backoff import Schedule
 from deadletter.core.layouts.naming import DUE
 from deadletter.core.letter import names
 from deadletter.core.letter.envelope import Deaths
 from deadletter.core.letter.letter import Letter
 from deadletter.core.topology.layout_names import ConsumerLayout
-from deadletter.errors import ManagementRefused, UsageError
+from deadletter.core.topology.vhost import Topology
+from deadletter.errors import CannotConnect, ManagementRefused, UsageError
 from deadletter.move.courier import Bounds, Courier, MoveTally
 from deadletter.move.verdict import Leave, Send, Verdict
 
@@ -52,26 +56,39 @@ class QueueStatistics:
     parked: int | None = None
 
 
-async def way_of(link: Link, api: str | None, options: QueueOptions) -> ConsumerLayout:
+async def _seen(link: Link, api: str | None) -> Topology | None:
+    """What is in the vhost; None where the management API cannot be asked."""
+    try:
+        return await read_topology(link.address, api)
+    except ManagementRefused:
+        return None
+
+
+async def _way_of(link: Link, options: QueueOptions, live: Topology | None) -> ConsumerLayout:
     """The layout a queue is in; what `auto` means depends on the broker and the queue."""
     if options.layout != "auto":
         return ConsumerLayout(options.layout)
-    try:
-        live = await read_topology(link.address, api)
-    except ManagementRefused:
-        live = None
     version = (await link.connection("declare")).server_version if live is None else live.version
     return ConsumerLayout(planned_for(options, live, version).layout)
 
 
-async def queue_statistics(
-    link: Link, way: ConsumerLayout, queue: str, schedule: Schedule, more: Sequence[Schedule] = ()
+def _delays(way: ConsumerLayout, options: QueueOptions, live: Topology | None) -> dict[str, int]:
+    """Those of the queue's rules, and those that a handler once asked for, as far as they can be seen."""
+    queue, rules = options.queue, options.rules
+    there = () if live is None else live.queues
+    asked = {name: ms for name in there if (ms := asked_delay_of(way, queue, name)) is not None}
+    known = delays_of(way, queue, rules.schedule, rules.schedules)
+    return {**known, **dict(sorted(asked.items(), key=itemgetter(1)))}
+
+
+async def _queue_statistics(
+    link: Link, way: ConsumerLayout, queue: str, delays: Mapping[str, int]
 ) -> QueueStatistics:
     """As it is now. QueueMissing when the queue itself is not there; what else is missing counts as empty."""
     connection = await link.connection("declare")
     counted = await counts_of_existing(connection, queue)
     levels = []
-    for name, delay_ms in delays_of(way, queue, schedule, more).items():
+    for name, delay_ms in delays.items():
         found = await counts_of(connection, name)
         levels.append(LevelStatistics(queue=name, delay_ms=delay_ms, depth=found.ready if found else 0))
     aside = parked_in(way, queue)
@@ -115,3 +132,60 @@ async def drain_level(addresses: Sequence[Address], way: ConsumerLayout, queue: 
         case _:
             assert_never(way)
     return await Courier(addresses, source=level, decide=decide, bounds=Bounds()).run()
+
+
+async def all_statistics(
+    addresses: Sequence[Address], api: str | None, name: str, queues: Mapping[str, QueueOptions]
+) -> dict[str, QueueStatistics]:
+    """Of each queue."""
+    found: dict[str, QueueStatistics] = {}
+    async with _visit(addresses, name) as link:
+        live = await _seen(link, api)
+        for queue, options in queues.items():
+            way = await _way_of(link, options, live)
+            found[queue] = await _queue_statistics(link, way, queue, _delays(way, options, live))
+    return found
+
+
+async def drain(
+    addresses: Sequence[Address], api: str | None, name: str, options: QueueOptions, delays: Sequence[float]
+) -> dict[str, MoveTally]:
+    """Let out now what waits in these delays, in seconds; in all of them where none is named."""
+    queue = options.queue
+    async with _visit(addresses, name) as link:
+        live = await _seen(link, api)
+        way = await _way_of(link, options, live)
+        levels = _delays(way, options, live)
+        wanted = {milliseconds("drain", delay) for delay in delays}
+        if unknown := wanted - set(levels.values()):
+            there = ", ".join(f"{ms / 1000:g}" for ms in sorted(set(levels.values())))
+            raise UsageError(
+                f"drain {queue}: expected delays of layout {way} ({there or 'none'} s), got "
+                f"{', '.join(f'{ms / 1000:g}' for ms in sorted(unknown))} s"
+            )
+        connection = await link.connection("declare")
+        chosen = [
+            level
+            for level, ms in levels.items()
+            if (not wanted or ms in wanted) and await counts_of(connection, level) is not None
+        ]
+    return {level: await drain_level(addresses, way, queue, level) for level in chosen}
+
+
+@asynccontextmanager
+async def _visit(addresses: Sequence[Address], name: str) -> AsyncIterator[Link]:
+    """A link of its own, for a question: to the first host that answers."""
+    *others, last = addresses
+    link = Link(last, f"{name}: statistics")
+    for address in others:
+        found = Link(address, link.name)
+        try:
+            await found.connection("declare")
+        except CannotConnect:
+            continue
+        link = found
+        break
+    try:
+        yield link
+    finally:
+        await link.close()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from deadletter.consumer.idempotency import DAY_S, Seen, Transaction, kept_s
-from deadletter.errors import UsageError
+from deadletter.consumer.publishing.publications import Publication
+from deadletter.errors import TableMissing, UsageError
 from deadletter.store.store_address import SqliteAddress, parse
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class StoreIds:
         self._writing: asyncio.Lock | None = None
         """SQLite: who waits here waits without a limit; for the file's own lock at most 5 s."""
         self._cleaned_at = 0.0
+        self._publishes = False
+        """Whether a handler published in a transaction: where none does, that table need not be there."""
 
     async def open(self) -> None:
         """Prepare the store. StoreError when it cannot be."""
@@ -100,21 +103,55 @@ class StoreIds:
                 await begun.rollback()
                 yield None
                 return
+            transaction = Transaction(connection)
             try:
-                yield Transaction(connection)
+                yield transaction
             except BaseException:
                 with in_our_words(self._address):
                     await begun.rollback()
                 raise
             with in_our_words(self._address):
                 await self._mark_done(connection, queue, key)
+                if transaction.outgoing:
+                    await self._keep(connection, queue, key, transaction.outgoing)
                 await begun.commit()
+
+    async def unsent(self, queue: str, key: str) -> Sequence[Publication]:
+        """What a message that is done wanted to publish, and nobody knows that it was."""
+        from deadletter.store import outbox_table
+
+        try:
+            async with self._connection() as connection:
+                rows = await outbox_table.kept(connection, queue, key)
+        except TableMissing:  # where we may not make it nobody has written to it either
+            return []
+        return [Publication(*row) for row in rows]
+
+    async def sent(self, queue: str, key: str) -> None:
+        """All of it is published."""
+        from deadletter.store import outbox_table
+
+        async with self._connection() as connection:
+            await outbox_table.forget(connection, queue, key)
+
+    async def _keep(
+        self, connection: AsyncConnection, queue: str, key: str, outgoing: Sequence[Publication]
+    ) -> None:
+        from deadletter.store import outbox_table
+
+        self._publishes = True
+        until_ms = self._now_ms() + self._keep_ms
+        await outbox_table.keep(
+            connection, queue, key, [outbox_table.OutboxRow(*one) for one in outgoing], until_ms=until_ms
+        )
 
     async def clean(self) -> int:
         """Forget ids that were kept long enough, a good number of them; how many that were."""
-        from deadletter.store import handled_table
+        from deadletter.store import handled_table, outbox_table
 
         async with self._connection() as connection:
+            if self._publishes:
+                await outbox_table.clean(connection, now_ms=self._now_ms())
             return await handled_table.clean(connection, now_ms=self._now_ms())
 
     async def _clean(self) -> None:

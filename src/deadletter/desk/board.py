@@ -40,6 +40,13 @@ class _Growth(NamedTuple):
     most: int
 
 
+class _Place(NamedTuple):
+    """Queues of two vhosts may have one name. `vhost` empty: nobody said it."""
+
+    queue: str
+    vhost: str
+
+
 class Board:
     """Listens; `now` is the time of day, in UTC. What no fact tells is set: watches, the broker's version."""
 
@@ -61,8 +68,8 @@ class Board:
         self._next_sweep_at = next_sweep_at
         self._started_at = now()
         self._stage = events.Stage.STARTING
-        self._queues: dict[str, events.QueueSeen] = {}
-        self._growing: dict[str, _Growth] = {}
+        self._queues: dict[_Place, events.QueueSeen] = {}
+        self._growing: dict[_Place, _Growth] = {}
         self._swept: dict[str, tuple[datetime, events.SweepEnded]] = {}
         self._gates: dict[str, GateStatus] = {}
         self._leases: dict[str, bool] = {}
@@ -77,13 +84,14 @@ class Board:
                 pass  # letters are counted by the metrics
             case events.GroupingSeen():
                 pass  # health has a note of it
-            case events.QueueSeen(queue=queue):
+            case events.QueueSeen(queue=queue, vhost=vhost):
                 self._grows(event)
-                _keep(self._queues, queue, event)
-            case events.QueueGone(queue=queue):
-                self._queues.pop(queue, None)
-                self._growing.pop(queue, None)
-                self._swept.pop(queue, None)
+                _keep(self._queues, _Place(queue, vhost), event)
+            case events.QueueGone(queue=queue, vhost=vhost):
+                self._queues.pop(_Place(queue, vhost), None)
+                self._growing.pop(_Place(queue, vhost), None)
+                if not any(place.queue == queue for place in self._queues):
+                    self._swept.pop(queue, None)
             case events.GateChanged(gate=gate, state=GateState.OPEN):
                 self._gates.pop(gate, None)
             case events.GateChanged(gate=gate, origin=origin, guard=guard, state=state, why=why):
@@ -102,8 +110,13 @@ class Board:
                 _keep(self._budgets, policy, event)
             case events.LeaseChanged(name=name, held=held):
                 _keep(self._leases, name, held)
-            case events.HousekeepingDone():
-                pass  # a number: it is a metric
+            case (
+                events.HousekeepingDone()
+                | events.ReplayCounted()
+                | events.ReplaysSeen()
+                | events.ReplayChanged()
+            ):
+                pass  # numbers: they are metrics; replays are asked for in the store
             case events.SweepEnded(dlq=dlq):
                 _keep(self._swept, dlq, (self._now(), event))
             case events.GrowthFound(origin=origin, letter_id=letter, copies=copies, why=why):
@@ -128,14 +141,15 @@ class Board:
 
     def _grows(self, seen: events.QueueSeen) -> None:
         """Since it was seen to get longer, until it is back where it began, or at half of what it reached."""
-        before, growth = self._queues.get(seen.queue), self._growing.get(seen.queue)
+        place = _Place(seen.queue, seen.vhost)
+        before, growth = self._queues.get(place), self._growing.get(place)
         if growth is None:
             if before is not None and seen.depth > before.depth:
-                _keep(self._growing, seen.queue, _Growth(self._now(), before.depth, seen.depth))
+                _keep(self._growing, place, _Growth(self._now(), before.depth, seen.depth))
         elif seen.depth <= growth.start or seen.depth * 2 < growth.most:
-            del self._growing[seen.queue]
+            del self._growing[place]
         elif seen.depth > growth.most:
-            self._growing[seen.queue] = growth._replace(most=seen.depth)
+            self._growing[place] = growth._replace(most=seen.depth)
 
     def _find(self, finding: FindingStatus) -> None:
         _keep(self._findings, (finding.rule, finding.subject), finding)
@@ -164,8 +178,8 @@ class Board:
         )
 
     def _gate(self, gate: GateStatus) -> GateStatus:
-        seen = self._queues.get(gate.held_in)
-        return gate if seen is None else replace(gate, held=seen.depth)
+        seen = [one.depth for place, one in self._queues.items() if place.queue == gate.held_in]
+        return replace(gate, held=sum(seen)) if seen else gate
 
     def _held_by(self, queue: str) -> str:
         if not queue.startswith(HELD):
@@ -174,7 +188,7 @@ class Board:
         return f"{gate.guard}: {gate.why}" if gate is not None else ""
 
     def _watch(self, watch: Watch) -> WatchStatus:
-        seen = sorted(name for name, queue in self._queues.items() if queue.watched and glob(watch.dlq, name))
+        seen = sorted(one.queue for one in self._queues.values() if _watches(watch, one))
         return WatchStatus(
             dlq=watch.dlq,
             vhost=watch.vhost,
@@ -184,21 +198,27 @@ class Board:
         )
 
     def _queue(self, seen: events.QueueSeen) -> QueueStatus:
-        watched = (watch.mode.value for watch in self.watches if seen.watched and glob(watch.dlq, seen.queue))
+        watched = (watch.mode.value for watch in self.watches if _watches(watch, seen))
+        growth = self._growing.get(_Place(seen.queue, seen.vhost))
         at, swept = self._swept.get(seen.queue, (None, None))
         return QueueStatus(
             queue=seen.queue,
+            vhost=seen.vhost,
             mode=next(watched, ""),
             depth=seen.depth,
             consumers=seen.consumers,
             growth_per_s=seen.growth_per_s,
-            growing_since=growth.since if (growth := self._growing.get(seen.queue)) is not None else None,
+            growing_since=growth.since if growth is not None else None,
             oldest_s=seen.oldest_s,
             last_sweep_at=at,
             last_sweep=_in_words(swept) if swept else "",
             next_sweep_at=self._next_sweep_at(seen.queue) if seen.watched else None,
             held_by=self._held_by(seen.queue),
         )
+
+
+def _watches(watch: Watch, seen: events.QueueSeen) -> bool:
+    return seen.watched and glob(watch.dlq, seen.queue) and seen.vhost in ("", watch.vhost)
 
 
 def _in_words(swept: events.SweepEnded) -> str:

@@ -17,6 +17,8 @@ class QueueStatus:
     """A queue that a watch takes care of, or one of ours (then `mode` is empty)."""
 
     queue: str
+    vhost: str
+    """Empty where nobody said it."""
     mode: str
     depth: int
     consumers: int

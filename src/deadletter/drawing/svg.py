@@ -50,6 +50,7 @@ _STYLE: Final = """
       .label-binding { fill: #b9c4d2 } .label-death { fill: #eda27d } .label-alternate { fill: #c6b0ea }
     }
 """
+NO_LINKS: Final[Mapping[str, str]] = {}
 _FONT: Final = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
 
@@ -71,22 +72,27 @@ class Box:
         return self.y + self.height / 2
 
 
-def svg(picture: Graph, *, title: str) -> str:
-    """The picture as text. `title` is what it is a picture of; screen readers say it."""
+def svg(picture: Graph, *, title: str, within: bool = False, links: Mapping[str, str] = NO_LINKS) -> str:
+    """The picture as text. `title` is what it is a picture of; screen readers say it. `within`: as a part of
+    a page, which brings the colours: it has classes then, and neither style nor paper of its own. `links`:
+    where a node leads to, by its id."""
     layers = layered(picture)
     boxes, size = _places(picture, layers)
-    inner = [_node(node, boxes[node.id]) for node in picture.nodes]
+    inner = [_node(node, boxes[node.id], links.get(node.id)) for node in picture.nodes]
     lines, labels, bottom, right = _ways(layers, boxes, size)
     width = max(right + _MARGIN_PX, 560)
     height = bottom + _LEGEND_PX
     size_px = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    own = 'class="topology"' if within else f'role="img" font-family="{_FONT}"'
+    style = [] if within else [f"<style>{_STYLE}</style>"]
+    paper = [] if within else [f'<rect class="paper" width="{width:.0f}" height="{height:.0f}"/>']
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size_px} role="img" font-family="{_FONT}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size_px} {own}>',
             f"<title>{markup(title)}</title>",
-            f"<style>{_STYLE}</style>",
+            *style,
             *_tips(),
-            f'<rect class="paper" width="{width:.0f}" height="{height:.0f}"/>',
+            *paper,
             *lines,
             *inner,
             *labels,
@@ -260,7 +266,7 @@ def _on_curve(x1: float, y1: float, x2: float, y2: float, along: float) -> _Poin
 
 
 # -- text -------------------------------------------------------------------------------------------------
-def _node(node: DrawnNode, box: Box) -> str:
+def _node(node: DrawnNode, box: Box, link: str | None) -> str:
     radius = box.height / 2 if node.shape is DrawnShape.EXCHANGE else 4.0
     middle = box.x + box.width / 2
     title = (
@@ -272,11 +278,12 @@ def _node(node: DrawnNode, box: Box) -> str:
         f'text-anchor="middle">{markup(line)}</text>'
         for number, line in enumerate(node.lines)
     ]
-    return (
+    drawn = (
         f"<g><title>{markup(node.id)}</title>"
         f'<rect class="{node.shape.value}" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
         f'height="{box.height:.1f}" rx="{radius:.1f}" stroke-width="1.5"/>{title}{"".join(rows)}</g>'
     )
+    return drawn if link is None else f'<a href="{markup(link)}">{drawn}</a>'
 
 
 def _line(arrow: Arrow, path: str) -> str:

@@ -12,6 +12,10 @@ On stdin comes one frame per body: the number of programs and the length of the 
 its length, then the body. On stdout goes one byte per program, as soon as it is known; before the first, one
 byte says that jq is there.
 
+With `edit` as the first argument each program changes the body instead: on stdout goes YES and the one value
+it puts out, as JSON text, or NO and why there is none, each with its length. The text is made by jq itself
+(`tojson`): a number that the program only carries is in it as it was written, of whatever length.
+
 With `check` as the first argument the frames have no bodies that matter, and per program one JSON line says
 why it does not compile, or null.
 """
@@ -23,7 +27,7 @@ import os
 import signal
 import sys
 from struct import Struct
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 HEAD: Final = Struct(">HI")
 LENGTH: Final = Struct(">I")
@@ -38,6 +42,9 @@ _MAX_WHY_CHARS: Final = 300
 _WRAPPED: Final = "if length == 1 then .[0] | any((\n%s\n); .) else false end"
 """The body is slurped, so that two JSON texts in one body are no JSON. `any` stops at the first true output,
 so whatever a program puts out, one boolean comes back. And in brackets there is no `import` or `include`."""
+
+_EDITING: Final = "if length == 1 then .[0] | [limit(2; (\n%s\n)) | tojson] else [] end"
+"""At most two outputs are made: one is wanted."""
 
 
 def main() -> None:
@@ -55,6 +62,8 @@ def main() -> None:
         for program in programs:
             if sys.argv[1] == "check":
                 out.write(json.dumps(runner.refusal(program)).encode() + b"\n")
+            elif sys.argv[1] == "edit":
+                out.write(runner.edit(program, body))
             else:
                 out.write(runner.answer(program, body))
             out.flush()
@@ -91,14 +100,32 @@ class Runner:
         if hasattr(signal, "SIGPROF"):
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
+    def edit(self, program: str, body: bytes) -> bytes:
+        self._timer(self._cpu_s)
+        try:
+            compiled: Any = self._known(_EDITING, program)
+            made: list[str] = next(iter(compiled.input_text(body.decode("utf-8"), slurp=True)), [])
+        except ValueError as error:
+            return _told(NO, str(error)[:_MAX_WHY_CHARS])
+        finally:
+            self._timer(0)
+        if len(made) != 1:
+            return _told(NO, "it puts out nothing" if not made else "it puts out more than one value")
+        return _told(YES, made[0])
+
+    def _known(self, wrapping: str, program: str) -> object:
+        """Compiled now or before. ValueError: it cannot be."""
+        compiled = self._compiled.get(program)
+        if compiled is None:
+            if len(self._compiled) >= _MAX_COMPILED:
+                self._compiled.clear()
+            compiled = self._compiled[program] = self._compile(wrapping % program)
+        return compiled
+
     def answer(self, program: str, body: bytes) -> bytes:
         self._timer(self._cpu_s)
         try:
-            compiled = self._compiled.get(program)
-            if compiled is None:
-                if len(self._compiled) >= _MAX_COMPILED:
-                    self._compiled.clear()
-                compiled = self._compiled[program] = self._compile(_WRAPPED % program)
+            compiled = self._known(_WRAPPED, program)
         except ValueError:
             self._timer(0)
             return BROKEN
@@ -135,6 +162,11 @@ class Runner:
     def _timer(self, cpu_s: float) -> None:
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
+def _told(answer: bytes, text: str) -> bytes:
+    raw = text.encode("utf-8", "replace")
+    return answer + LENGTH.pack(len(raw)) + raw
 
 
 def _program(frames: BinaryIO) -> str:

@@ -7,6 +7,7 @@ return is remembered until its confirm comes: only then is the outcome known.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -35,6 +36,10 @@ class Flights(Generic[_T]):
     def oldest(self) -> int | None:
         """The number of the publish that waits longest."""
         return next(iter(self._air), None)
+
+    def waiting(self) -> Iterator[tuple[int, _T]]:
+        """Those that were not returned, the oldest first."""
+        return ((number, cargo) for number, cargo in self._air.items() if number not in self._returned)
 
     def launch(self, number: int, cargo: _T) -> None:
         self._air[number] = cargo

@@ -19,6 +19,7 @@ from typing import Final
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.queue_counts import counts_on
+from deadletter.broker.session import to_its_end
 from deadletter.core.letter import field_table, message, names
 from deadletter.core.topology.look_cost import Deliveries
 from deadletter.errors import MessageError, NotFound, WireError
@@ -26,7 +27,7 @@ from deadletter.move.intake import Intake, Window, window
 from deadletter.move.verdict import Terms
 
 MANY_TO_CLOSE: Final = 20
-TAKEN_S: Final = 2.0
+TAKEN_S: Final = 5.0
 TAKEN_PAUSE_S: Final = 0.005
 """How long, at most, a queue is waited for to take what it was told last, and how often it is asked."""
 ASK_PAUSE_S: Final = 0.05
@@ -92,14 +93,14 @@ class Intakes:
             pass  # one at a time: it is in hand, and nobody else's
         elif (present.done or self._runs_short(present)) and calm:
             self._taking.resume_reading()  # else the broker's answers would not be heard
-            await self._replace(present)
+            await to_its_end(self._replace(present))  # cut, letters would come to one that nobody knows of
         elif present.receipts.held and self._next is None:
             self._next = asyncio.create_task(self._prepare(present))
         for earlier in self._row[:-1]:
             if earlier.finished:
                 if await self._is_through(earlier):
                     self._row.remove(earlier)
-                    await earlier.close()
+                    await to_its_end(earlier.close())
             elif earlier.receipts.seal():
                 self._row.remove(earlier)
                 self._holding.append(earlier)

@@ -18,6 +18,7 @@ from typing import Final
 from deadletter.amqp.channel import Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.broker.queue_counts import counts_on
+from deadletter.broker.session import to_its_end
 from deadletter.core.topology.look_cost import Deliveries
 from deadletter.errors import ConnectionLost, MoveFailed, WireError
 from deadletter.move.decision_runner import DecisionRunner, Judging
@@ -153,7 +154,7 @@ class Passage:
         finally:
             if self._balance in self._giving.on_pressure:
                 self._giving.on_pressure.remove(self._balance)
-            await self._give_back()
+            await to_its_end(self._give_back())  # cut, it would leave letters in both places
 
     async def _open_outlet(self, connection: Connection) -> Outlet:
         if self._outlet is not None:
@@ -244,8 +245,7 @@ class Passage:
             return
         self._blocked_at = None
         assert self._outlet is not None
-        published, oldest = self._outlet.published, self._outlet.oldest
-        if self._overdue.look(now, published=published, oldest=oldest):
+        if self._overdue.look(now, published=self._outlet.published, oldest=self._outlet.oldest):
             error = ConnectionLost(f"no confirm came within {self._terms.confirm_timeout_s:g} s")
             self._giving.abort(error)
             raise error

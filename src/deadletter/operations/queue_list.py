@@ -177,8 +177,7 @@ def _line(queue: Queue, state: QueueState, dead_from: tuple[str, ...], now_s: fl
         messages=state.messages,
         consumers=max(state.consumer_count, len(state.consumers)),
         oldest_s=max(0.0, now_s - (state.oldest_at_ms or 0) / 1000) if aged else None,
-        # Dead letters are no publishes of a client, and the broker does not count them as such.
-        in_per_s=max(state.published_per_s, state.growth_per_s + state.delivered_per_s, 0.0),
+        in_per_s=state.in_per_s,
         out_per_s=state.delivered_per_s,
         dead_from=dead_from,
         ours=is_ours(queue.name),

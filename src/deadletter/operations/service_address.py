@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -9,6 +11,7 @@ import httpx
 
 from deadletter.config.urls import is_loopback
 from deadletter.errors import UsageError
+from deadletter.operations.home_key import home_token, key_file, read_key
 
 DEFAULT_AT: Final = "http://127.0.0.1:8025"
 CONNECT_S: Final = 5.0
@@ -33,10 +36,21 @@ def home(listen: str) -> str:
     return f"{ {'0.0.0.0': '127.0.0.1', '[::]': '[::1]', '': '127.0.0.1'}.get(host, host) }:{port}"  # noqa: S104
 
 
-def token_headers(token: str | None) -> dict[str, str]:
+def token_headers(token: str | None, url: str) -> dict[str, str]:
+    """With the token that was said; else, on this machine, with that of the user who started the service."""
+    token = token or own_token(url)
     if token and not (token.isascii() and token.isprintable() and token == token.strip()):
         raise UsageError("expected DLQ_API_TOKEN as printable ASCII without spaces around it")
     return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def own_token(url: str) -> str | None:
+    """Of a service on this machine that this very user started; None: there is none."""
+    parts = urlsplit(url)
+    if not is_loopback(parts.hostname or ""):
+        return None
+    key = read_key(key_file(os.environ, Path.home()))
+    return None if key is None else home_token(key, parts.port or (443 if parts.scheme == "https" else 80))
 
 
 def trusts_environment(url: str) -> bool:

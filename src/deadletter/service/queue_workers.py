@@ -13,10 +13,9 @@ from typing import Any
 from deadletter.broker.return_exchanges import WaysBack
 from deadletter.broker.session import Link
 from deadletter.config.settings import Mode, Settings, Watch
-from deadletter.core.deciding.backoff import Fixed
 from deadletter.core.deciding.event_config import Row, in_force
 from deadletter.core.deciding.place import Place
-from deadletter.core.deciding.policy import Policies, Policy
+from deadletter.core.deciding.policy import Policies
 from deadletter.core.layouts import levels
 from deadletter.core.layouts.naming import DUE, HELD
 from deadletter.core.text.glob import glob
@@ -43,7 +42,13 @@ from deadletter.service.survey import Sight, Watched
 from deadletter.service.sweeps import Halted, Sweeper
 from deadletter.service.task_set import TaskSet
 from deadletter.service.telling.fate_counter import FateCounter
-from deadletter.service.telling.service_events import FindingGone, FindingNamed, ServiceEvent, Trouble
+from deadletter.service.telling.service_events import (
+    FindingGone,
+    FindingNamed,
+    Recovered,
+    ServiceEvent,
+    Trouble,
+)
 
 
 class QueueWorkers:
@@ -92,7 +97,7 @@ class QueueWorkers:
         self._link: Link | None = None
         self._task_set: TaskSet | None = None
         self._version = ""
-        self._named: set[str] = set()
+        self._named: dict[str, str] = {}
 
     def renew(self, link: Link, task_set: TaskSet, version: str) -> None:
         """Another connection; `task_set` runs the tasks on it."""
@@ -201,9 +206,11 @@ class QueueWorkers:
                 why = copying.finding(origin, home, watched=home in watched)
                 self._emit(FindingNamed(rule=FANOUT_RULE, subject=origin, why=why))
         for queue, why in sight.refused.items():
-            if queue not in self._named:
-                self._named.add(queue)
+            if self._named.get(queue) != why:
                 self._emit(Trouble(what=f"watch:{queue}", why=why))
+        for queue in self._named.keys() - sight.refused.keys():
+            self._emit(Recovered(what=f"watch:{queue}"))
+        self._named = dict(sight.refused)
 
     def _dismiss(self, queue: str) -> None:
         """The queue is gone, or no longer watched."""
@@ -338,11 +345,7 @@ class QueueWorkers:
 
     def _compiled(self, watch: Watch, rows: Sequence[Row]) -> Policies:
         file = self._settings.policies_of(watch)
-        backoff = file.default.backoff
-        if watch.layout == ServedLayout.LEVELS:
-            backoff = Fixed(delays_ms=watch.delays_ms)
-            file = Policies(rules=file.rules, default=Policy(name="default", retries=0))
-        return in_force(rows, file=file, backoff=backoff).policies
+        return in_force(rows, file=file, backoff=file.default.backoff).policies
 
     def levels_ms(self) -> frozenset[int]:
         """The delays that must be there."""

@@ -22,6 +22,8 @@ from deadletter.config.settings import Settings
 from deadletter.core.grouping.retention import Retention
 from deadletter.errors import ConfigError, DeadletterError
 from deadletter.service.policies_in_force import PolicySource
+from deadletter.service.replay_rules.rules_runner import RulesRunner
+from deadletter.service.storing.lasting import why_not_stored
 from deadletter.service.storing.storekeeper import Storekeeper
 from deadletter.service.sweeps import Swept
 from deadletter.service.task_set import TaskSet
@@ -87,6 +89,7 @@ class Service:
         following = task_set.start(source.run())
         if keeper is not None:
             task_set.start(keeper.run())
+            task_set.start(self._rules(settings, keeper).run())
         try:
             working = [task_set.start(self._work(worker, source)) for worker in self.workers]
             self._working = list(zip(self.workers, working, strict=True))
@@ -108,7 +111,7 @@ class Service:
     def _keeper(self, settings: Settings) -> Storekeeper | None:
         """Who brings parked letters into the store, if anybody shall."""
         url = self._store_url(settings)
-        if url is None or not settings.desk.ingest:
+        if url is None or why_not_stored(settings.desk, url) is not None:
             return None
         # Letters of an archive may not say of which vhost they are: their time ends like the others'.
         kept: dict[tuple[str, str], Retention] = {
@@ -125,6 +128,11 @@ class Service:
             emit=self._emit,
         )
 
+    def _rules(self, settings: Settings, keeper: Storekeeper) -> RulesRunner:
+        """Who starts replays by rules, and notes what deploys mean."""
+        vhosts = [address.vhost for address in _vhosts(settings)]
+        return RulesRunner(keeper, settings.desk.replay_rules, vhosts=vhosts, emit=self._emit)
+
     def _worker(
         self, settings: Settings, address: Address, source: PolicySource, keeper: Storekeeper | None
     ) -> VhostWorker:
@@ -136,6 +144,7 @@ class Service:
             keeper=keeper,
             each=self._each,
             worked=self._worked,
+            alone=len(_vhosts(settings)) == 1,
             on_ready=lambda: self._found(address.vhost),
         )
 

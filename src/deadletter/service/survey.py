@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from deadletter.amqp.address import Address
 from deadletter.broker.live_topology import COLUMNS, policies_of, queue_state, told_of, topology_of
@@ -34,6 +34,8 @@ SHAPE_S: Final = 60.0
 """The whole shape is read again after this, even if the list of queues did not change."""
 FIGURES_S: Final = 15.0
 """What the broker tells of a queue's policies is not older than this."""
+LATE_MS: Final = 6_000
+"""A broker counts what consumers have in hand every five seconds, and tells the last count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,14 @@ class Watched:
 
     queue: str
     watch: Watch
+
+
+class UnackedSeen(NamedTuple):
+    """Letters that consumers of a queue have."""
+
+    letters: int
+    at_ms: int
+    """What they got until then is among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +69,7 @@ class Sight:
     shape: Topology
     watched: tuple[Watched, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Queues that a watch names and that cannot be looked after, and why."""
+    """Queues that a watch names and that cannot be looked after, or are not there, and why."""
     fanouts: Fanouts = NO_FANOUTS
     """Origins whose letters come into several queues, and from which of them they go back."""
     limits: Mapping[str, OriginLimits] = field(default_factory=dict)
@@ -98,6 +108,12 @@ def _watched(shape: Topology, watches: Sequence[Watch]) -> tuple[tuple[Watched, 
             refused[name] = why
         else:
             found.append(Watched(queue=name, watch=watch))
+    for watch in watches:
+        if watch.vhost == shape.vhost and "*" not in watch.dlq and watch.dlq not in shape.queues:
+            refused[watch.dlq] = (
+                f"there is no queue of this name in vhost {shape.vhost}; "
+                "it is looked after as soon as there is one"
+            )
     return tuple(found), refused
 
 
@@ -133,9 +149,18 @@ class Surveyor:
         self._changed_at = 0.0
         """When the policies were last seen to be others."""
         self.sight: Sight | None = None
+        self._looked_ms = 0
+
+    def in_hand(self, queue: str) -> UnackedSeen | None:
+        """As the last look told; None: it did not."""
+        found = self.sight.shape.queues.get(queue) if self.sight is not None else None
+        if found is None or found.state is None:
+            return None
+        return UnackedSeen(found.state.unacked, self._looked_ms - LATE_MS)
 
     async def look(self, asked: Management, *, anew: bool = False) -> Sight:
         """Look now; `anew`: at the whole shape, whatever changed. Raises ManagementRefused."""
+        looked_ms = time.time_ns() // 1_000_000
         items = [item async for item in asked.every("queues", COLUMNS)]
         policies = await policies_of(asked)
         states = {str(item["name"]): queue_state(item) for item in items}
@@ -159,6 +184,7 @@ class Surveyor:
         believed = not policies.complete or now - self._changed_at > FIGURES_S
         told = {str(item["name"]): one for item in items if (one := told_of(item)) is not None}
         self.sight = replace(self.sight, shape=_with(self.sight.shape, states), told=told if believed else {})
+        self._looked_ms = looked_ms
         self._tell(states)
         return self.sight
 
@@ -181,10 +207,13 @@ class Surveyor:
                     oldest_s=None
                     if state.oldest_at_ms is None or not state.messages
                     else max(0.0, (wall_ms - state.oldest_at_ms) / 1000),
+                    vhost=self._address.vhost,
+                    in_per_s=state.in_per_s,
+                    out_per_s=state.delivered_per_s,
                 )
             )
         for name in self._told - shown:
-            self._emit(QueueGone(queue=name))
+            self._emit(QueueGone(queue=name, vhost=self._address.vhost))
         self._told = shown
 
 

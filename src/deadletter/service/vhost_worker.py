@@ -39,7 +39,8 @@ from deadletter.errors import (
     ServiceRefused,
 )
 from deadletter.move.asked_limits import by_default
-from deadletter.service.guarding.gates import HEALTH_S, Gates
+from deadletter.service.guarding.gates import Gates
+from deadletter.service.guarding.origin_looks import look_at_origins
 from deadletter.service.intake.condition_batches import Asker
 from deadletter.service.intake.conditions import Conditions
 from deadletter.service.intake.lookout import Lookout
@@ -50,9 +51,10 @@ from deadletter.service.own_topology.tidying import tidy
 from deadletter.service.own_topology.vigil import Vigil
 from deadletter.service.policies_in_force import PolicySource
 from deadletter.service.queue_workers import QueueWorkers
+from deadletter.service.replaying.replayer import Replayer
 from deadletter.service.storing.store_lines import StoreLines
 from deadletter.service.storing.storekeeper import Storekeeper
-from deadletter.service.survey import Sight, Surveyor
+from deadletter.service.survey import Sight, Surveyor, UnackedSeen
 from deadletter.service.sweeps import Swept
 from deadletter.service.task_set import TaskSet
 from deadletter.service.telling.fate_counter import FateCounter
@@ -66,8 +68,6 @@ NEED: Final = (
 FIRST_LOOK_S: Final = 30.0
 GIVE_BACK_S: Final = 5.0
 """Of the time for an orderly end so much is kept, at most half of it, to give letters back in good order."""
-HEALTH_AT_ONCE: Final = 200
-"""Origins that are looked at in one second."""
 
 
 class VhostWorker:
@@ -83,6 +83,7 @@ class VhostWorker:
         keeper: Storekeeper | None = None,
         each: bool = False,
         worked: bool = False,
+        alone: bool = True,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
@@ -103,9 +104,18 @@ class VhostWorker:
             settings.desk.in_vhost(address.vhost),
             keeper,
             vhost=address.vhost,
-            grouping=settings.desk.grouping,
             fates=self.fates,
             limits=self._deliveries,
+            emit=emit,
+        )
+        self.replayer: Replayer = Replayer(
+            keeper,
+            vhost=address.vhost,
+            alone=alone,
+            ways=self.ways,
+            gates=self.gates,
+            unacked=self._in_hand,
+            schemas=settings.desk.schemas,
             emit=emit,
         )
         self._surveyor = Surveyor(address, self._watches, emit, stored=self.store_lines.queues)
@@ -157,8 +167,8 @@ class VhostWorker:
         self.ways.renew(link)
         task_set = TaskSet()
         self.queue_workers.renew(link, task_set, (await link.connection("consume")).server_version)
-        self.store_lines.renew(link, task_set)
         async with management(self.address, self._settings.broker.api, need=NEED) as asked:
+            self.store_lines.renew(link, task_set, asked)
             try:
                 await self._begin(link, asked, task_set)
                 await self._until_stopped(task_set)
@@ -173,6 +183,7 @@ class VhostWorker:
             self._source.on_change.remove(self._on_policies)
             self.store_lines.close()
         await self._conditions.close()
+        await self.replayer.close()
 
     async def _begin(self, link: Link, asked: Management, task_set: TaskSet) -> None:
         self._own_topology = OwnTopology(link, asked, self._settings, self._emit)
@@ -193,7 +204,8 @@ class VhostWorker:
         self._take_up(sight)
         task_set.start(self.fates.run())
         task_set.start(self._look_around(asked))
-        task_set.start(self._look_at_origins())
+        task_set.start(look_at_origins(self.gates, self.ways))
+        task_set.start(self.replayer.on(link))
         task_set.start(tidy(link, asked, self._settings.serve, self._emit))
         self._been_ready = True
         self.ready.set()
@@ -261,7 +273,7 @@ class VhostWorker:
         grace_s = self._settings.serve.grace_ms / 1000
         cut = ConnectionLost("the time for an orderly end was over")
         asyncio.get_running_loop().call_later(grace_s, self._link.abort, cut)
-        working = [*self.queue_workers.stop(), *self.store_lines.stop()]
+        working = [*self.queue_workers.stop(), *self.store_lines.stop(), *self.replayer.stop()]
         if not working:
             return
         _, late = await asyncio.wait(working, timeout=max(grace_s - GIVE_BACK_S, grace_s / 2))
@@ -306,24 +318,15 @@ class VhostWorker:
         for seen in self.gates.budgets():
             self._emit(seen)
 
-    async def _look_at_origins(self) -> None:
-        """How the origins are to which letters go now."""
-        place = 0
-        while True:
-            await asyncio.sleep(HEALTH_S)
-            origins = self.gates.origins
-            some = [origins[(place + n) % len(origins)] for n in range(min(HEALTH_AT_ONCE, len(origins)))]
-            place += len(some)
-            for origin in some:
-                await self.ways.look(origin)
-            self.gates.tick()
-
     def _on_origin(self, origin: str, state: OriginState) -> None:
         sight = self._surveyor.sight
         limits = sight.limits.get(origin) if sight is not None else None
         if limits is not None:
             state = replace(state, max_length=limits.max_length, drops_head=limits.drops_head)
         self.gates.observe(origin, state)
+
+    def _in_hand(self, queue: str) -> UnackedSeen | None:
+        return self._surveyor.in_hand(queue)
 
     # -- policies ----------------------------------------------------------------------------------------
     def _on_policies(self, policies: Policies) -> None:

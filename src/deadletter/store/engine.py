@@ -28,6 +28,9 @@ LOCK_LIMIT_S: Final = 5.0
 """How long we wait for another writer of the same SQLite file."""
 POOL_LIMIT_S: Final = 30.0
 """How long we wait for a connection of the pool."""
+IDLE_LIMIT_S: Final = 15.0
+"""How long PostgreSQL keeps a transaction in which we ask nothing: a process that was stopped, or whose line
+is dead and not closed, must not keep others from what it holds."""
 RECYCLE_S: Final = 600
 WRITES: Final = {"writes": True}
 """Execution options of a connection that is going to write."""
@@ -79,5 +82,8 @@ async def _connect(address: PostgresAddress, *_more: object) -> Any:
         address.dsn,
         timeout=CONNECT_LIMIT_S,
         command_timeout=ANSWER_LIMIT_S,
-        server_settings={"application_name": "deadletter"},
+        server_settings={
+            "application_name": "deadletter",
+            "idle_in_transaction_session_timeout": str(int(IDLE_LIMIT_S * 1000)),
+        },
     )

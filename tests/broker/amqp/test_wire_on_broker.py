@@ -1,6 +1,6 @@
 """Our AMQP client on a real broker: many channels at once, errors by name, consumers that are ended.
 
-About `amqp.connection`, `amqp.channel`, `amqp.publisher`.
+About `amqp.connection`, `amqp.channel`, `amqp.publisher`, `broker.session`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.connection import Connection
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
+from deadletter.broker.session import Link
 from deadletter.core.letter.message import RawMessage
 from deadletter.errors import (
     ChannelsExhausted,
@@ -37,6 +38,36 @@ def on_connection(vhost: Vhost, work: Callable[[Connection], Coroutine[Any, Any,
             await connection.close()
 
     postbox.run(connected())
+
+
+def test_a_goodbye_that_is_cancelled_hangs_up(vhost: Vhost) -> None:
+    """Whoever ends a task that is just closing leaves no socket behind."""
+
+    async def work(connection: Connection) -> None:
+        closing = asyncio.create_task(connection.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        assert closing.cancelled()
+        assert connection.closed.done()
+
+    on_connection(vhost, work)
+
+
+def test_a_link_whose_goodbyes_never_began_hangs_up(vhost: Vhost) -> None:
+    """A task that is cancelled before its first step runs nothing of its own, no `finally` either."""
+
+    async def work() -> None:
+        link = Link(parse_addresses(vhost.url)[0], "test")
+        connections = [await link.connection(purpose) for purpose in ("consume", "publish")]
+        closing = asyncio.create_task(link.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        assert closing.cancelled()
+        assert all(connection.closed.done() for connection in connections)
+
+    postbox.run(work())
 
 
 def test_two_hundred_channels_at_once(vhost: Vhost) -> None:

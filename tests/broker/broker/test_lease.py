@@ -29,7 +29,7 @@ async def connected(vhost: Vhost) -> AsyncIterator[Connection]:
             await connection.close()
 
 
-async def taken(connection: Connection, what: str, seconds: float = 30.0) -> Lease:
+async def taken(connection: Connection, what: str, seconds: float = 120.0) -> Lease:
     """Ask until it is free: a broker needs a moment to see that a connection is gone."""
     async with asyncio.timeout(seconds):
         while True:

@@ -1,7 +1,7 @@
 """A running `dlq serve` answers the commands about stored letters, and ends in good order.
 
 About `cli.serve_command`, `operations.records.at_hand`, `operations.records.store_records`,
-`desk.record_api`.
+`desk.api.letter_api`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def answers(served: Served, tmp_path: Path) -> None:
     address = served.get("/api/v1/store")["address"]
     assert address == store, "the commands know it by its path"
     arguments = ("--config", str(served.config), "--json")
-    home = {"HOME": str(tmp_path)}
+    home = {"HOME": str(served.home)}
     through = command("groups", *arguments, environment=home)
     assert through.returncode == 0, through.stderr
     done = command("discard", "1", "--yes", "--as", "anna", "--config", str(served.config), environment=home)

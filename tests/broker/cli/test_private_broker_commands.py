@@ -45,5 +45,5 @@ def test_every_scene_of_the_demo_ends_as_it_says(broker_version: str | None) -> 
     done = subprocess.run(shown, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     scenes = [line for line in done.stdout.splitlines() if line.startswith("─") and ". " in line]
-    assert len(scenes) == 9, done.stdout
+    assert len(scenes) == 11, done.stdout
     assert "gone again, without a trace" in done.stdout

@@ -72,14 +72,15 @@ def test_the_table(shop: Vhost, tmp_path: Path) -> None:
 
 
 def test_the_age_says_where_it_is_from(shop: Vhost, tmp_path: Path) -> None:
+    """Not every version tells it of every queue, and some tell it a moment late: two looks may differ."""
     (one,) = told(shop, tmp_path, "orders.dlq")["queues"]
-    if one["oldest_s"] is None:  # not every version tells it of every queue
+    if one["oldest_s"] is None:
         assert one["oldest_by"] == "unknown"
-        assert " ?  " in queues(shop, tmp_path, "orders.dlq")
     else:
         assert 7100 < one["oldest_s"] < 7800
         assert one["oldest_by"] == "estimated"
-        assert "  ~2" in queues(shop, tmp_path, "orders.dlq")
+    heading, row = queues(shop, tmp_path, "orders.dlq").splitlines()[:2]
+    assert row[heading.index("age") :].startswith(("?  ", "~2")), row
 
 
 def test_what_the_desk_takes_and_what_is_in_the_store(shop: Vhost, tmp_path: Path) -> None:

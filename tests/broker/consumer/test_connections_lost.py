@@ -35,6 +35,7 @@ from tests.consuming import (
     taken,
     through,
     until,
+    until_depth,
 )
 
 from deadletter import Message, Park, fixed
@@ -219,3 +220,25 @@ async def test_the_line_is_lost_while_a_suspect_is_handled_alone(
     assert beside == [set(), set()]
     assert Counter(done) == Counter([*good, b"suspect"] if cuts == 1 else good)
     await nothing_left(vhost)
+
+
+async def test_a_broker_that_goes_while_it_stops_ends_it(vhost: Vhost) -> None:
+    """Who is asked to end looks for no other line: nobody would ask a second time."""
+    declare_orders(vhost, "ladder")
+    begun = asyncio.Event()
+    async with Plug(parse_addresses(vhost.url)[0]) as plug:
+        app = consumer(vhost, "ladder", through(vhost, plug))
+
+        @app.queue("orders", layout="ladder")
+        async def handle(body: bytes) -> None:
+            begun.set()
+            await asyncio.sleep(1)
+
+        ending = asyncio.create_task(app.serve())
+        await post(vhost, b"one")
+        await begun.wait()
+        app.stop()
+        await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        await ending
+    await until_depth(vhost, "orders", 1)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, closing
 import pika
 import pytest
 from tests import consuming, postbox
-from tests.brokers import Vhost
+from tests.brokers import Vhost, call, seen_by
 from tests.consuming import depth, until, until_depth
 
 from deadletter.consumer.app import Consumer, DepthAlert
@@ -24,6 +24,7 @@ from deadletter.consumer.idempotency import MemoryIds
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import BatchFailed, RetryLater, park
 from deadletter.core.letter import names
+from deadletter.core.topology.layout_names import LayoutName
 
 
 @asynccontextmanager
@@ -210,6 +211,84 @@ async def test_a_delay_of_its_own_on_a_ladder(vhost: Vhost) -> None:
     assert [attempt for attempt, _ in seen] == [0, 1, 2]
     assert seen[1][1] - seen[0][1] >= 0.2
     assert "orders__retry.250ms" in [level.queue for level in found.levels]
+
+
+JITTER = fixed(0.5, jitter=0.4)
+SPREAD_MS = (300, 500, 700)
+
+
+def spread_out(app: Consumer, back: dict[bytes, float]) -> None:
+    """Every message fails once; `back` is how long it was away."""
+    failed: dict[bytes, float] = {}
+
+    @app.queue("orders", layout="ladder", retries=3, backoff=JITTER)
+    async def handle(body: bytes, message: Message) -> None:
+        if message.attempt:
+            back[body] = time.monotonic() - failed[body]
+            return
+        failed[body] = time.monotonic()
+        raise ConnectionError("the warehouse does not answer")
+
+
+async def test_jitter_on_a_ladder(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", *(b"%d" % n for n in range(60)))
+    app = Consumer(vhost.url, api=vhost.api)
+    back: dict[bytes, float] = {}
+    spread_out(app, back)
+    async with serving(app) as heard:
+        await until(lambda: len(back) == 60, "all of them again")
+        found = (await app.statistics())["orders"]
+    asked = {event.delay_ms for event in heard if event.fate is Fate.RETRIED}
+    assert asked == set(SPREAD_MS)
+    assert min(back.values()) >= 0.3 - consuming.CLOCKS_S
+    beside = [level.queue for level in found.levels if level.queue.endswith("ms")]
+    assert beside == ["orders__retry.300ms", "orders__retry.700ms"]
+
+
+async def test_jitter_whose_queues_may_not_be_declared_takes_the_rung(vhost: Vhost) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    spread_out(ready := Consumer(vhost.url, api=vhost.api), {})
+    async with serving(ready):
+        pass
+    await fill(vhost, "orders", *(b"%d" % n for n in range(60)))
+    back: dict[bytes, float] = {}
+    with seen_by(vhost, configure="^deadletter\\.asked$", write=".*", read=".*") as small:
+        spread_out(app := Consumer(small.url, api=small.api), back)
+        async with serving(app) as heard:
+            await until(lambda: len(back) == 60, "all of them again")
+    assert not [event for event in heard if event.fate is Fate.STUCK]
+    assert min(back.values()) >= 0.5 - consuming.CLOCKS_S
+    there: list[dict[str, str]] = call(vhost.broker, "GET", "queues", vhost.name)
+    assert not [queue["name"] for queue in there if queue["name"].endswith("ms")]
+
+
+@pytest.mark.parametrize(
+    ("layout", "place"), [("ladder", "orders__retry.900000ms"), ("return", "deadletter.asked.900000")]
+)
+async def test_a_delay_that_was_asked_for_is_seen_and_let_out(
+    vhost: Vhost, layout: LayoutName, place: str
+) -> None:
+    postbox.declare(vhost.url, "orders", kind="quorum")
+    await fill(vhost, "orders", b"x")
+    app = Consumer(vhost.url, api=vhost.api)
+    attempts: list[int] = []
+
+    @app.queue("orders", layout=layout, retries=3, backoff=fixed(600))
+    async def handle(message: Message) -> None:
+        attempts.append(message.attempt)
+        if message.attempt == 0:
+            raise RetryLater(after=900)
+
+    async with serving(app):
+        for _ in range(300):
+            levels = (await app.statistics())["orders"].levels
+            if (place, 900_000, 1) in [(one.queue, one.delay_ms, one.depth) for one in levels]:
+                break
+            await asyncio.sleep(0.1)
+        tallies = await app.drain("orders", 900)
+        assert {name: tally.moved for name, tally in tallies.items()} == {place: 1}
+        await until(lambda: attempts == [0, 1], "it again, long before its time")
 
 
 async def test_statistics_and_letting_out_what_waits(vhost: Vhost) -> None:

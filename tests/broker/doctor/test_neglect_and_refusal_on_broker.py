@@ -645,6 +645,8 @@ def test_lazy_means_nothing_to_4(bench: Bench) -> None:
     bench.is_clean()
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 def test_a_transient_queue_is_gone_after_a_restart(bench: Bench) -> None:
     """Every version takes it, 4.3.6 too, and calls it deprecated."""
     bench.channel.queue_declare("passing", durable=False)

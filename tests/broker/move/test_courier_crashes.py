@@ -78,6 +78,8 @@ def test_killed_again_and_again(vhost: Vhost, kind: str, kills: int) -> None:
 
 
 @pytest.mark.parametrize("direction", ["sent", "heard"])
+@pytest.mark.slow
+@pytest.mark.kills
 def test_the_line_is_cut_after_any_number_of_bytes(vhost: Vhost, direction: str) -> None:
     """At every power of two up to 10 MB. The letters go back and forth, so a lost one stays lost."""
     postbox.declare(vhost.url, "source", "target")
@@ -112,6 +114,8 @@ async def _move_cut(
         return tally, plug.cuts
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 def test_the_broker_restarts_in_the_middle(vhost: Vhost) -> None:
     """The move goes on and completes, classic and quorum at the same time."""
     bodies = [b"%d" % n for n in range(8000)]
@@ -151,6 +155,8 @@ def test_the_broker_restarts_in_the_middle(vhost: Vhost) -> None:
         assert found.total() - len(found) <= 2000
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 def test_a_broker_out_of_memory_is_waited_for(vhost: Vhost) -> None:
     """No verdict is there before the alarm is: however quick the move is, every letter meets it."""
     postbox.declare(vhost.url, "source", "target")

@@ -326,6 +326,8 @@ def check_swapped(vhost: Vhost) -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [("classic", "quorum"), ("quorum", "quorum"), ("classic", "classic")]
 )
+@pytest.mark.slow
+@pytest.mark.kills
 def test_a_migration_keeps_every_letter(vhost: Vhost, before: str, after: str) -> None:
     sent = old_queue(vhost, before)
     (found,) = compare(planned(after), live(vhost))
@@ -416,6 +418,8 @@ def test_a_migration_that_is_killed_again_and_again(vhost: Vhost, kind: str) -> 
     check_letters(vhost, sent)
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 def test_equal_letters_are_never_lost(vhost: Vhost) -> None:
     """A thousand letters equal in every byte: after a kill nobody can tell a copy from a letter."""
     old_queue(vhost, letters=0)
@@ -429,6 +433,8 @@ def test_equal_letters_are_never_lost(vhost: Vhost) -> None:
     assert max(aside, 0) == result.set_aside
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 def test_letters_that_come_meanwhile(vhost: Vhost) -> None:
     """Between the two bindings a letter is in both queues; it arrives once all the same."""
     sent = old_queue(vhost, letters=50)
@@ -465,6 +471,8 @@ def test_a_queue_with_consumers_stays(vhost: Vhost) -> None:
     check_letters(vhost, sent)
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 def test_a_letter_that_somebody_holds_is_not_deleted_with_the_queue(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,6 +507,8 @@ def test_dead_letters_that_come_by_name(vhost: Vhost) -> None:
     assert "dead letters of work" in result.why
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 def test_other_people_s_limits_do_not_reach_letters_that_wait(vhost: Vhost) -> None:
     sent = old_queue(vhost, letters=60)
     vhost.put("policies", "all", pattern="migrating", definition={"max-length": 10}, priority=99)

@@ -342,7 +342,7 @@ def test_killed_while_it_takes_no_letter_is_lost(vhost: Vhost, tmp_path: Path, k
             [*line, *resume], env={**os.environ, "DLQ_URL": vhost.url}, stdout=subprocess.DEVNULL
         )
         before = part.stat().st_size if part.exists() else 0
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while running.poll() is None and time.monotonic() < until:
             if part.exists() and part.stat().st_size > before:
                 time.sleep(0.03 * attempt)

@@ -276,7 +276,7 @@ async def test_cc_priority_and_trace_are_as_they_were(vhost: Vhost, tmp_path: Pa
 
 
 async def _peek(app: Application, queue: str) -> Delivery:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         channel = await app.connection.channel()
         delivery = await channel.get(queue)

@@ -270,7 +270,7 @@ async def test_only_the_publishing_connection_is_cut(vhost: Vhost, tmp_path: Pat
 
 
 def _cut_publishing(vhost: Vhost) -> int:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         for found in call(vhost.broker, "GET", "vhosts", vhost.name, "connections"):
             name = str(found.get("user_provided_name", ""))

@@ -1,7 +1,7 @@
 """The guards at work: what may not go back now waits in the broker, is not parked, and goes when it may.
 
 About `service.guarding.gates`, `service.guarding.held_letters`, `service.guarding.origins`,
-`service.telling.instance_news`.
+`service.guarding.origin_looks`, `service.telling.instance_news`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def gates(one: Served) -> dict[str, str]:
     }
 
 
-async def until_gate(one: Served, gate: str, guard: str, seconds: float = 30) -> None:
+async def until_gate(one: Served, gate: str, guard: str, seconds: float = 120) -> None:
     async with asyncio.timeout(seconds):
         while (await asyncio.to_thread(gates, one)).get(gate) != guard:  # noqa: ASYNC110 -- it tells when asked
             await asyncio.sleep(0.1)

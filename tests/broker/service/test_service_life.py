@@ -54,7 +54,7 @@ def never(_delivery: Delivery, _count: int) -> bool:
     return False
 
 
-async def until(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+async def until(holds: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     for _ in range(int(seconds / 0.1)):
         if await asyncio.to_thread(holds):
             return
@@ -104,7 +104,7 @@ def signed_in(vhost: Vhost, name: str, password: str) -> Vhost:
 
 
 def ended(one: Served) -> int:
-    return one.process.wait(30)
+    return one.process.wait(120)
 
 
 # -- start ------------------------------------------------------------------------------------------------

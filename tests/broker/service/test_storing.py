@@ -5,18 +5,34 @@ About `service.storing.storekeeper`, `service.storing.store_lines`.
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.brokers import Vhost
+from tests.commanding import command
 from tests.consuming import consumer, post, serving
 from tests.letters import letter, letters
-from tests.serving import Application, served
-from tests.storekeeping import bodies, dying, kept, listed, settings, stored, until_empty, until_listed
+from tests.serving import Application, served, until_depth
+from tests.storekeeping import (
+    PARK,
+    WATCH,
+    bodies,
+    dying,
+    kept,
+    listed,
+    settings,
+    stored,
+    until_empty,
+    until_listed,
+)
 
 from deadletter import Message
+from deadletter.config.settings import DeskSettings
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.letter import names
+from deadletter.service.storing.lasting import why_not_stored
 from deadletter.store.letters.letter_store import open_letters
 
 QUORUM = {"x-queue-type": "quorum", "x-overflow": "reject-publish"}
@@ -42,6 +58,29 @@ async def test_a_stored_letter_is_the_one_that_was_parked(vhost: Vhost, tmp_path
             assert set(await bodies(url)) == {one.body for one in made}
             assert stored(one, "new") == 2
             await app.until(lambda: 'outcome="stored"' in one.metrics(), 60, "it is told once a second")
+
+
+async def test_it_is_so_unless_somebody_says_otherwise(vhost: Vhost, tmp_path: Path) -> None:
+    """And whoever looks for letters in their queue is told where they are."""
+    url = f"sqlite:///{tmp_path / 'letters.db'}"
+    nothing = "# nothing about ingest\n"
+    async with Application(vhost.url) as app:
+        await dying(app, "orders")
+        with served(vhost, tmp_path, f'[store]\nurl = "{url}"\n{PARK}{WATCH}{nothing}') as (one,):
+            await app.publish("", "orders", letters("n", 5))
+            if why_not_stored(DeskSettings(), url) is not None:  # tests that run in a container's own files
+                await until_depth(app, names.PARKED, 5)
+                assert "parked letters stay in their queue" in one.said()
+                return
+            await until_listed(url, lambda rows: len(rows) == 5)
+            await until_empty(app, names.PARKED)
+            assert f"parked letters come into the store  store={url}" in one.said()
+            assert "[desk] ingest = false leaves them in deadletter.parked" in one.said()
+            for asked in (("peek", names.PARKED), ("move", names.PARKED, "orders", "--dry-run")):
+                typed = partial(command, *asked, "--config", str(one.config))
+                told = await asyncio.to_thread(typed, environment={"HOME": str(one.home)})
+                assert "letters of deadletter.parked are in the desk: dlq letters" in told.stdout, told
+            assert one.end() == 0
 
 
 async def test_its_bytes_are_those_of_the_broker(vhost: Vhost, tmp_path: Path, url: str) -> None:

@@ -51,6 +51,8 @@ class DeafToAcks(DeafPlug):
     method = ACK
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 async def test_killed_between_commit_and_ack(vhost: Vhost, tmp_path: Path, url: str) -> None:
     """Three times: what is committed is known again, and changes nothing."""
     (address,) = parse_addresses(vhost.url)

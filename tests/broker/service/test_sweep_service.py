@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -80,7 +81,7 @@ async def reject_all(vhost: Vhost, count: int = COUNT) -> None:
         await settled(app, dict.fromkeys(DLQS, count))
 
 
-async def settled(app: Application, wanted: dict[str, int], seconds: float = 30.0) -> None:
+async def settled(app: Application, wanted: dict[str, int], seconds: float = 120.0) -> None:
     """Until the queues hold so many letters each."""
     found: dict[str, int] = {}
     for _ in range(int(seconds / 0.1)):
@@ -120,7 +121,7 @@ def holder(instances: Iterable[Served], lease: str) -> Served | None:
     return None
 
 
-async def until(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+async def until(holds: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     for _ in range(int(seconds / 0.1)):
         if await asyncio.to_thread(holds):
             return
@@ -148,6 +149,7 @@ def dlq_sweep(one: Served, *arguments: str) -> subprocess.CompletedProcess[str]:
             "--at", f"http://127.0.0.1:{one.port}", "--json", *arguments,
         ],
         capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "HOME": str(one.home)},
     )  # fmt: skip
 
 
@@ -249,6 +251,8 @@ async def test_five_instances_and_twenty_cycles_make_no_letter_more(vhost: Vhost
     assert all_letters(vhost) == Counter({body: 1 for queue in KEYS for body in bodies(queue)})
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 async def test_a_fanout_that_two_queues_share_makes_no_letter_more(vhost: Vhost, tmp_path: Path) -> None:
     """The topology stays as it was built: each death gives a copy to both dead-letter queues."""
     async with Application(vhost.url) as app:
@@ -276,6 +280,8 @@ async def test_a_fanout_that_two_queues_share_makes_no_letter_more(vhost: Vhost,
                 assert "rule=shared-dlx-fanout" in one.log.read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 async def test_deaths_of_an_hour_ago_do_not_break_the_next_sweep(vhost: Vhost, tmp_path: Path) -> None:
     """The breaker looks back over its window; letters that died before it and were only swept up now are no
     reason to hold the others."""
@@ -346,6 +352,8 @@ async def test_pauses_grow_and_a_boot_has_so_many_sweeps(vhost: Vhost, tmp_path:
             await until(lambda: len(sweeps(one)) == 1, "the next boot counts anew")
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 async def test_on_start_only(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await declare(app)
@@ -423,6 +431,8 @@ async def test_poison_neither_stops_nor_spins_a_sweep(vhost: Vhost, tmp_path: Pa
         assert headers[names.WHY]
 
 
+@pytest.mark.slow
+@pytest.mark.kills
 async def test_empty_and_missing_queues_are_no_trouble(vhost: Vhost, tmp_path: Path) -> None:
     async with Application(vhost.url) as app:
         await declare(app)

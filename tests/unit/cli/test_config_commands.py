@@ -140,6 +140,36 @@ def test_policies_are_listed_in_order_with_the_default_last(tmp_path: Path) -> N
     assert 60_000 in told["levels_ms"]
 
 
+LEVELS = """
+[[policies]]
+match = { routing_key = "order.placed" }
+retries = 3
+backoff = { kind = "exponential", first = "1s" }
+[[watches]]
+layout = "levels"
+delays = ["10s", "15s", "20s"]
+"""
+
+
+def test_with_numbered_delays_the_list_has_what_applies(tmp_path: Path) -> None:
+    (tmp_path / "deadletter.toml").write_text(LEVELS)
+    lines = dlq("policy", "list", "--store", "none", directory=tmp_path).stdout.splitlines()
+    assert lines == [
+        "for retry-queue, by its numbered delays (10 s, 15 s, 20 s) and not by a back-off:",
+        "order.placed: routing key order.placed",
+        "    10 s, 15 s, 20 s, then park after 3 retries ≈ 45 s",
+        "default: everything",
+        "    park at once, no retries",
+    ]
+    (tmp_path / "deadletter.toml").write_text(LEVELS + '[[watches]]\ndlq = "*.dlq"\n')
+    lines = dlq("policy", "list", "--store", "none", directory=tmp_path).stdout.splitlines()
+    assert lines[0] == "order.placed: routing key order.placed"
+    assert lines[1].startswith("    1 s, 2 s, 4 s")
+    assert lines[5].startswith("for retry-queue, by its numbered delays")
+    (numbered,) = answer("policy", "list", "--store", "none", directory=tmp_path)["numbered"]
+    assert (numbered["dlq"], numbered["delays_ms"]) == ("retry-queue", [10_000, 15_000, 20_000])
+
+
 BIG_ORDER = {
     "queue": "orders",
     "exchange": "shop",

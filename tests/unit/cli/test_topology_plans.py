@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner
 
-from deadletter.cli.main import app
+from deadletter.cli.main import whole_app
 from deadletter.cli.terminal.units import parse_backoff
 from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed, Linear
 from deadletter.core.letter.envelope import ExchangeKey
@@ -27,7 +27,7 @@ ASKED = ("topology", "plan", "--queue", "orders", "--broker-version", "4.3.6", "
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(app, [*ASKED, *arguments])
+    done = CliRunner().invoke(whole_app(), [*ASKED, *arguments])
     assert done.exit_code == 0, done.output
     return done.stdout
 
@@ -79,18 +79,18 @@ def test_the_number_of_retries_is_that_of_the_listed_delays() -> None:
     ],
 )
 def test_usage(arguments: tuple[str, ...], said: str) -> None:
-    done = CliRunner().invoke(app, [*ASKED, *arguments])
+    done = CliRunner().invoke(whole_app(), [*ASKED, *arguments])
     assert isinstance(done.exception, UsageError)
     assert said in str(done.exception)
 
 
 def test_an_unknown_policy_names_those_there_are() -> None:
-    done = CliRunner().invoke(app, [*ASKED[:6], "--policy", "nobody"])
+    done = CliRunner().invoke(whole_app(), [*ASKED[:6], "--policy", "nobody"])
     assert "(default), got 'nobody'" in str(done.exception)
 
 
 def test_a_rate_is_for_migrations() -> None:
-    done = CliRunner().invoke(app, ["topology", "apply", "--queue", "orders", "--rate", "5/s"])
+    done = CliRunner().invoke(whole_app(), ["topology", "apply", "--queue", "orders", "--rate", "5/s"])
     assert "--migrate" in str(done.exception)
 
 
@@ -98,7 +98,7 @@ def test_definitions_are_drawn_offline(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     run("--format", "definitions", "--output", str(file))
     done = CliRunner().invoke(
-        app,
+        whole_app(),
         ["topology", "draw", "--definitions", str(file), "--format", "mermaid", "--queue", "deadletter.due"],
     )
     assert done.exit_code == 0

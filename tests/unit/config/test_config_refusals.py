@@ -143,7 +143,6 @@ FIXED = '{kind = "fixed", delays = %s}'
         (policy(match='{reason = "bored"}'), "3 policies[p].match.reason: 'rejected', 'expired'"),
         (policy(match='{reason = ["rejected", "bored"]}'), "3 policies[p].match.reason[2]: 'rejected'"),
         (policy(match="{header = {n = 3}}"), "3 policies[p].match.header.n: a text"),
-        ("[[policies]]\nretries = 1", "1 policies[1].name: a value"),
         ("policies = 3", "1 policies: a list of tables: [[policies]]"),
         ("policies = [3]", "1 policies[1]: a table"),
         ("[policies]\nname = 'x'", "1 policies: a list of tables"),

@@ -25,13 +25,22 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Settings:
     return load(directory=tmp_path, home=tmp_path / "home", environment=environment)
 
 
-def test_nothing_comes_into_the_store_unless_somebody_says_so(tmp_path: Path) -> None:
+def test_parked_letters_come_into_the_store_unless_somebody_says_otherwise(tmp_path: Path) -> None:
     desk = loaded(tmp_path, "").desk
-    assert desk.in_vhost("/") == {}
-    assert (desk.ingest, desk.retention) == (False, Retention())
-    assert loaded(tmp_path, "", DLQ_DESK_INGEST="true").desk.in_vhost("/") == {
-        "deadletter.parked": Retention()
-    }
+    assert desk.in_vhost("/") == {"deadletter.parked": Retention()}
+    assert (desk.ingest, desk.asked, desk.retention) == (True, False, Retention())
+    assert loaded(tmp_path, "", DLQ_DESK_INGEST="true").desk.asked
+    off = loaded(tmp_path, "", DLQ_DESK_INGEST="false").desk
+    assert (off.in_vhost("/"), off.ingest, off.asked) == ({}, False, False)
+
+
+def test_who_names_queues_asks_for_it(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "[[desk.queues]]\nname = 'errors'").desk.asked
+    assert not loaded(tmp_path, "[desk]\ningest = false\n[[desk.queues]]\nname = 'errors'").desk.asked
+
+
+def test_without_a_store_and_without_a_wish_nothing_is_wrong(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "[store]\nurl = 'none'").store.off
 
 
 def test_a_queue_has_what_it_says_and_else_what_all_have(tmp_path: Path) -> None:
@@ -62,7 +71,10 @@ def test_the_parked_queue_may_have_its_own(tmp_path: Path) -> None:
             ON + "[store]\nurl = 'none'",
             'desk.ingest: expected a store for its letters ([store] url is "none")',
         ),
-        ("[[desk.queues]]\nname = 'errors'", "desk.ingest: expected true or false, as desk.queues names"),
+        (
+            "[[desk.queues]]\nname = 'errors'\n[store]\nurl = 'none'",
+            'desk.ingest: expected a store for its letters ([store] url is "none")',
+        ),
         (
             ON + "[[desk.queues]]\nname = 'a.dlq'\n[[watches]]\ndlq = '*.dlq'\nmode = 'manual'",
             "desk.queues[a.dlq].name: expected a queue that no watch takes letters from ('*.dlq' at",

@@ -1,6 +1,6 @@
 """What the settings of the service cannot be, and what is never shown of them.
 
-About `config.cross_checks`, `config.tables.serve`.
+About `config.cross_checks`, `config.environment`, `config.tables.serve`.
 """
 
 from __future__ import annotations
@@ -193,9 +193,42 @@ def test_a_variable_that_is_nearly_one_is_refused(tmp_path: Path) -> None:
     for wrong, meant in (
         ("DLQ_SERVE_LOGFORMAT", "DLQ_SERVE_LOG_FORMAT"),
         ("DLQ_GUARDS_DEPTH", "DLQ_GUARDS_MAX_DEPTH"),
+        ("DLQ_WATCHES_EVERY", "DLQ_EVERY"),
+        ("DLQ_RETRY_INTERVAL_SECONDS", "DLQ_EVERY"),
+        ("DLQ_WATCHES", "DLQ_WATCH"),
+        ("DLQ_WATCHS", "DLQ_WATCH"),
+        ("DLQ_WATCH_MODE", "DLQ_MODE"),
+        ("DLQ_BROKER_URL", "DLQ_URL"),
+        ("DLQ_STORE_URL", "DLQ_STORE"),
+        ("DLQ_LOG_LEVEL", "DLQ_SERVE_LOG_LEVEL"),
+        ("DLQ_API_TOKENS", "DLQ_API_TOKEN"),
     ):
         expected = f"expected a variable there is (did you mean {meant}?), got this one"
         assert refused(tmp_path, **{wrong: "1"}) == [f"environment: {wrong}: {expected}"]
+
+
+@pytest.mark.parametrize("name", ["DLQ_POLICIES_RETRIES", "DLQ_WATCHES_LAYOUT", "DLQ_POLICY_0_NAME"])
+def test_a_list_of_tables_has_no_variables(tmp_path: Path, name: str) -> None:
+    (line,) = refused(tmp_path, **{name: "3"})
+    assert (
+        line
+        == f"environment: {name}: expected a file for it: a list of tables has no variables, got this one"
+    )
+
+
+def test_a_mode_and_an_interval_need_queues(tmp_path: Path) -> None:
+    found = refused(tmp_path, "[[watches]]\ndlq = 'a.dlq'", DLQ_MODE="sweep", DLQ_EVERY="15min")
+    assert len(found) == 2
+    assert all("expected DLQ_WATCH beside it" in line for line in found)
+
+
+def test_what_is_wrong_with_a_watch_of_the_environment_names_its_variable(tmp_path: Path) -> None:
+    (line,) = refused(tmp_path, DLQ_WATCH="*.dlq", DLQ_EVERY="15 bananas")
+    assert line.startswith("DLQ_EVERY: watches[*.dlq].every: expected a time")
+    (line,) = refused(tmp_path, DLQ_WATCH="*.dlq", DLQ_MODE="now")
+    assert line.startswith("DLQ_MODE: watches[*.dlq].mode: expected ")
+    (line,) = refused(tmp_path, DLQ_WATCH="deadletter.parked")
+    assert line.startswith("DLQ_WATCH: watches[deadletter.parked].dlq: expected a queue of yours")
 
 
 def test_what_kubernetes_sets_for_a_service_of_that_name_is_no_setting(tmp_path: Path) -> None:

@@ -40,6 +40,26 @@ def test_without_a_word_the_file_says_what_the_values_say(tmp_path: Path) -> Non
     assert settings.policies.default.budget_per_minute is None
 
 
+def test_a_container_without_a_file_has_its_watches_from_the_environment(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, DLQ_WATCH="*.dlq bills.dead", DLQ_MODE="sweep", DLQ_EVERY="10min")
+    assert [(one.dlq, one.mode, one.every_ms) for one in settings.watches] == [
+        ("*.dlq", Mode.SWEEP, 600_000),
+        ("bills.dead", Mode.SWEEP, 600_000),
+    ]
+    (plain,) = loaded(tmp_path, DLQ_WATCH="*.dlq", DLQ_EVERY="").watches
+    assert plain.mode is Mode.CONSUME
+    (often,) = loaded(tmp_path, DLQ_WATCH="*.dlq", DLQ_EVERY="15min").watches
+    assert (often.mode, often.every_ms) == (Mode.SWEEP, 900_000), "only a sweep has an interval"
+
+
+def test_watches_of_the_environment_stand_instead_of_those_of_the_file(tmp_path: Path) -> None:
+    file = "[[watches]]\ndlq = 'a.dlq'\nmode = 'manual'\n[[watches]]\ndlq = 'b.dlq'"
+    settings = loaded(tmp_path, file, DLQ_WATCH="c.dlq", DLQ_MODE="startup")
+    assert [(one.dlq, one.mode) for one in settings.watches] == [("c.dlq", Mode.STARTUP)]
+    said = {one.key: str(one.source) for one in settings.effective if one.key.startswith("watches")}
+    assert (said["watches[c.dlq].dlq"], said["watches[c.dlq].mode"]) == ("DLQ_WATCH", "DLQ_MODE")
+
+
 EVERYTHING = """
 [serve]
 listen = "0.0.0.0:9000"

@@ -1,6 +1,6 @@
 """Settings: who wins, what comes out, and where each value came from.
 
-About `config.sources`, `config.build`, `config.tables.base`, `config.settings`.
+About `config.sources`, `config.build`, `config.policy_names`, `config.tables.base`, `config.settings`.
 """
 
 from __future__ import annotations
@@ -307,3 +307,22 @@ def test_counts_are_read(text: str, strategy: object) -> None:
 def test_counts_nobody_knows(text: object) -> None:
     with pytest.raises(ValueError, match="reason:"):
         count_by(text)
+
+
+def test_policies_that_nobody_named_are_called_what_they_match(tmp_path: Path) -> None:
+    (tmp_path / "deadletter.toml").write_text(
+        "[[policies]]\nmatch = { queue = 'orders', reason = ['expired'] }\nretries = 1\n"
+        "[[policies]]\nmatch = { queue = 'orders', reason = ['rejected'] }\nretries = 2\n"
+        "[[policies]]\nmatch = { error_type = ['TimeoutError'] }\n"
+        "[[policies]]\nname = 'TimeoutError-2'\nmatch = { queue = 'a*' }\n"
+        "[[policies]]\nmatch = { header = { tenant = 'x' } }\n"
+        "[[policies]]\nmatch = { queue = 'default' }\n"
+        "[[policies]]\nretries = 3\n"
+        "[[watches]]\ndlq = '*.dlq'\npolicies = ['orders-2', 'policy-7']\n"
+    )
+    settings = load(directory=tmp_path, home=tmp_path / "home", environment={})
+    assert [policy.name for policy in settings.policies.rules] == [
+        "orders", "orders-2", "TimeoutError", "TimeoutError-2", "policy-5", "default-2", "policy-7",
+    ]  # fmt: skip
+    shown = {one.key: (one.value, str(one.source)) for one in settings.effective}
+    assert shown["policies[orders-2].name"] == ("orders-2", "default")

@@ -1,19 +1,21 @@
 """The consumer on the memory broker, in virtual time: what an application's author would test.
 
-About `consumer.app`, `consumer.serving`, `consumer.queues.queue_consumer`, `consumer.queues.workers`,
-`testing.memory.broker`.
+About `consumer.app`, `consumer.handlers.calling`, `consumer.serving`, `consumer.queues.queue_consumer`,
+`consumer.queues.workers`, `testing.memory.broker`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from typing import Any
 
 import pytest
 from tests.paths import ROOT
 
 from deadletter import Consumer, RetryLater, exponential, fixed, linear, park
+from deadletter.consumer.events import Handled
 from deadletter.core.letter import names
 from deadletter.core.letter.message import view
 from deadletter.testing.memory import MemoryBroker, virtual_time
@@ -138,6 +140,30 @@ async def test_a_cut_line_loses_nothing() -> None:
         await clock.advance(60)
         assert set(done) == {str(number) for number in range(30)}
         assert broker.depth("orders") == broker.unacked("orders") == 0
+        app.stop()
+        await serving
+
+
+async def test_time_stands_still_while_a_plain_handler_works() -> None:
+    """It works for a moment of real time, in which virtual days could pass: its timeout must not."""
+    ended: list[str] = []
+    told: list[str] = []
+    app = Consumer("amqp://broker.example")
+    app.listen(lambda event: told.append(event.fate.value) if isinstance(event, Handled) else None)
+
+    @app.queue("orders", layout="ladder", retries=3, backoff=fixed(10), timeout=30)
+    def handle(order: str) -> None:
+        time.sleep(0.3)
+        ended.append(order)
+
+    with virtual_time() as clock:
+        broker = MemoryBroker(clock=clock)
+        serving = asyncio.create_task(app.serve(broker))
+        await clock.advance(1)
+        channel = await (await broker.connect()).channel()
+        channel.publish(channel.publishing("", "orders", mandatory=True), b"\0\0", b"17")
+        await asyncio.sleep(3600)
+        assert (ended, told) == (["17"], ["done"])
         app.stop()
         await serving
 

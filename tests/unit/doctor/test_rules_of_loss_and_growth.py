@@ -299,6 +299,10 @@ def test_a_quorum_queue_does_not_know_every_overflow() -> None:
     assert told(shape(parts)) == [("limit-without-dlx", "warning", "orders")]
 
 
+def test_what_consumers_say_of_replays_may_be_forgotten() -> None:
+    assert not told(shape(queue("deadletter.outcomes", "quorum", max_length=10, delivery_limit=-1)))
+
+
 def test_a_limit_on_a_queue_of_failures_is_an_error() -> None:
     short = BrokerPolicy(name="all", pattern=".*", definition={"max-length": 10})
     found = only(shape(queue("failed.orders"), short))

@@ -77,6 +77,15 @@ def test_our_own_queues_are_never_watched() -> None:
     assert not sight.refused
 
 
+def test_a_queue_that_is_named_and_not_there_is_said_and_a_pattern_is_not() -> None:
+    one = Watch(dlq="nosuch.dlq", vhost="/", mode=Mode.CONSUME)
+    elsewhere = Watch(dlq="other.dlq", vhost="shop", mode=Mode.CONSUME)
+    sight = see(shape(queue("orders")), [one, elsewhere, ALL])
+    assert list(sight.refused) == ["nosuch.dlq"]
+    assert "no queue of this name in vhost /" in sight.refused["nosuch.dlq"]
+    assert not see(shape(queue("nosuch.dlq")), [one]).refused
+
+
 @pytest.mark.parametrize("kind", ["stream", "x-something"])
 def test_a_queue_from_which_nothing_can_be_taken_is_refused_with_the_reason(kind: str) -> None:
     sight = see(shape(queue("orders.dlq", kind=kind), queue("bills.dlq", kind="classic")), [ALL])

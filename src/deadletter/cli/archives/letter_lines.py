@@ -11,8 +11,8 @@ from deadletter.core.deciding.failure import read_failure
 from deadletter.core.grouping.stored_letter import read_inside, stored_letter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.plain_values import plain_properties, plain_table
 from deadletter.core.text.safe_text import exact_json
-from deadletter.operations.records.plain_values import plain_properties, plain_table
 
 
 def letter_line(letter: Letter, stored: StoreKeys | None, *, now_ms: int) -> str:

@@ -4,12 +4,14 @@ A shop's orders fail because a payment service is down; they die into a dead let
 moved back, while somebody pulls the plug in the middle, and counted: every order by its number. Those that
 die again are told from new ones by the checker. The doctor looks at a shape that multiplies letters, and the
 right one is declared. The retry service lives through an outage; an application does its own retries; and
-what it put aside is grouped by what went wrong.
+what it put aside is grouped by what went wrong, repaired and sent back. At last a shop goes on, with the page
+to look at.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -23,7 +25,7 @@ from deadletter.amqp.publisher import publish_all
 from deadletter.broker.declare import DeclareOutcome
 from deadletter.broker.live_topology import read_topology
 from deadletter.broker.queue_counts import counts_on
-from deadletter.cli.demo import demo_consumer, demo_desk, demo_serve
+from deadletter.cli.demo import demo_consumer, demo_desk, demo_page, demo_replay, demo_serve
 from deadletter.cli.doctor_command import finding_text
 from deadletter.cli.peek_command import letter_text
 from deadletter.cli.terminal import event_loop
@@ -36,7 +38,7 @@ from deadletter.core.deciding.deaths import ByReason
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage, View
-from deadletter.core.text.durations import elapsed_text
+from deadletter.core.text.durations import duration_ms, elapsed_text
 from deadletter.core.topology.queue_arguments import (
     X_DEAD_LETTER_EXCHANGE,
     X_DEAD_LETTER_ROUTING_KEY,
@@ -44,6 +46,7 @@ from deadletter.core.topology.queue_arguments import (
 )
 from deadletter.core.topology.queue_patterns import mapping
 from deadletter.doctor.finding import Finding, Severity
+from deadletter.errors import UsageError
 from deadletter.move import courier
 from deadletter.move.courier import Courier, Leave, Letter, MoveTally, Send, Verdict
 from deadletter.operations.apply import apply
@@ -58,20 +61,31 @@ DEAD = "orders.dead"
 NEW = 20
 
 
-def run(*, letters: int, version: str | None) -> Exit:
+def page_seconds(told: str | None) -> float | None:
+    """How long the page stays; None: until Ctrl-C. Where nobody looks, it is only shown that it answers."""
+    if told is None:
+        return None if sys.stdout.isatty() else 0.0
+    try:
+        return duration_ms(told) / 1000
+    except ValueError as error:
+        raise UsageError(f"--for: expected {error}, got {told!r}") from error
+
+
+def run(*, letters: int, version: str | None, page_s: float | None) -> Exit:
+    """`page_s`: so long the page stays; None: until Ctrl-C."""
     console = Console(highlight=False)
     with console.status("starting a private RabbitMQ (the first time it may have to be installed)…"):
         starting = private_broker(version=version)
         broker = starting.__enter__()
     try:
         console.print(f"[bold]A private RabbitMQ {broker.version}[/] at {broker.url}")
-        return event_loop.run(_show(console, broker, letters))
+        return event_loop.run(_show(console, broker, letters, page_s))
     finally:
         starting.__exit__(None, None, None)
         console.print("The private broker is gone again, without a trace.")
 
 
-async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
+async def _show(console: Console, broker: PrivateBroker, letters: int, page_s: float | None) -> Exit:
     address = parse_addresses(broker.url)[0]
     connection = await connect(address, name="dlq demo")
     channel = await connection.channel()
@@ -123,15 +137,20 @@ async def _show(console: Console, broker: PrivateBroker, letters: int) -> Exit:
     consumed = await demo_consumer.show(console, url=broker.url, api=broker.api)
     console.rule("9. what failed, and is it one cause or forty?")
     grouped = await demo_desk.show(console, url=broker.url, queue=demo_consumer.DLQ)
+    console.rule("10. dlq replay: a release wrote amounts as text; repaired, and sent back with care")
+    replayed = await demo_replay.show(console, url=broker.url, api=broker.api)
     await connection.close()
+    console.rule("11. the page")
+    answered = await demo_page.show(console, url=broker.url, api=broker.api, seconds=page_s)
     console.rule()
     console.print(
         "Try it on yours:  [b]dlq move SOURCE TARGET --url amqp://… --dry-run[/]\n"
         "                  [b]dlq serve --watch '*.dlq' --url amqp://…[/]\n"
         "In Python:        [b]docs/consumer.md[/]"
     )
-    right = healed and served and consumed and grouped and lost == 0 and left == tally.failed + tally.left
-    return Exit.DONE if right and [(q.moved, q.left) for q in report.queues] == [(left, NEW)] else Exit.LEFT
+    right = [healed, served, consumed, grouped, replayed, answered, lost == 0]
+    right += [left == tally.failed + tally.left, [(q.moved, q.left) for q in report.queues] == [(left, NEW)]]
+    return Exit.DONE if all(right) else Exit.LEFT
 
 
 async def _heal(console: Console, broker: PrivateBroker, channel: Channel) -> bool:

@@ -8,21 +8,19 @@ And one says that it died in the queue of somebody else, whose letters do not co
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from deadletter import config
 from deadletter.amqp.address import Address, parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
 from deadletter.amqp.handshake import connect
 from deadletter.amqp.publisher import publish_all
 from deadletter.broker.queue_counts import counts_on
+from deadletter.cli.demo.demo_service import serving
 from deadletter.cli.terminal.units import count
 from deadletter.core.letter import message, names
 from deadletter.core.letter.field_table import Value
@@ -34,8 +32,7 @@ from deadletter.core.topology.queue_arguments import (
     X_QUEUE_TYPE,
 )
 from deadletter.operations.peeking import peek
-from deadletter.service.running import Service
-from deadletter.service.telling.service_events import Confirmed, LifeChanged, ServiceEvent, Stage
+from deadletter.service.telling.service_events import Confirmed, ServiceEvent
 from deadletter.testing.node.private import PrivateBroker
 
 QUEUE, OLD, ELSEWHERE = "payments", "payments.old", "orders"
@@ -89,35 +86,18 @@ async def show(console: Console, broker: PrivateBroker, *, orders: int) -> bool:
         await channel.declare_queue(queue, arguments={X_QUEUE_TYPE: "quorum", **dead})
     shop = _Shop(orders=orders, handled=Counter(), done=set())
     fates: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "deadletter.toml"
-        file.write_text(SETTINGS.format(url=broker.url, api=broker.api))
-        ready = asyncio.Event()
 
-        def listen(event: ServiceEvent) -> None:
-            if isinstance(event, Confirmed):
-                for fate, letters in event.fates.items():
-                    fates[fate.step.value] += letters
-            elif isinstance(event, LifeChanged) and event.stage is Stage.READY:
-                ready.set()
+    def listen(event: ServiceEvent) -> None:
+        if isinstance(event, Confirmed):
+            for fate, letters in event.fates.items():
+                fates[fate.step.value] += letters
 
-        service = Service(
-            lambda: config.load(config=file, environment={}),
-            listen,
-            store_url=lambda _: None,
-            name="dlq demo",
-        )
-        running = asyncio.create_task(service.run())
-        try:
-            await asyncio.wait({running, asyncio.create_task(ready.wait())}, return_when="FIRST_COMPLETED")
-            await _sell(channel, shop)
-            await asyncio.sleep(DOWN_S)
-            shop.works = True
-            console.print(f"After {DOWN_S:g} s the payment service is back.")
-            right = await _settled(address, shop)
-        finally:
-            service.stop("the demo is over")
-            await running
+    async with serving(SETTINGS.format(url=broker.url, api=broker.api), listen=listen):
+        await _sell(channel, shop)
+        await asyncio.sleep(DOWN_S)
+        shop.works = True
+        console.print(f"After {DOWN_S:g} s the payment service is back.")
+        right = await _settled(address, shop)
     await _report(console, address, shop, fates)
     await connection.close()
     return right

@@ -10,9 +10,7 @@ from typing import Any
 from deadletter.cli.letters.record_options import RecordsWish
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit
-from deadletter.core.letter.header_values import moment
-from deadletter.core.text.durations import duration_ms, rough_duration_text
-from deadletter.errors import UsageError
+from deadletter.core.text.durations import rough_duration_text
 from deadletter.operations.records.at_hand import records_at_hand
 from deadletter.operations.records.records import Records
 
@@ -46,28 +44,3 @@ def age_text(at_ms: int, now: int) -> str:
     ago = now - at_ms
     unit = 60_000 if ago >= 60_000 else 1_000
     return "now" if ago < 1_000 else rough_duration_text(ago if ago >= 3_600_000 else ago - ago % unit)
-
-
-def past_ms(option: str, said: str, now: int) -> int:
-    """`2h` (ago), or a time such as 2025-06-01T12:00, in UTC where it names no zone."""
-    try:
-        return now - int(duration_ms(said))
-    except ValueError:
-        return exact_ms(option, said)
-
-
-def future_ms(option: str, said: str, now: int) -> int:
-    try:
-        return now + int(duration_ms(said))
-    except ValueError:
-        return exact_ms(option, said)
-
-
-def exact_ms(option: str, said: str) -> int:
-    at = moment(said)
-    if at is None:
-        raise UsageError(
-            f"{option}: expected a span such as 2h or 3d, or a time such as 2025-06-01T12:00 (UTC), "
-            f"got {said!r}"
-        )
-    return int(at.timestamp() * 1000)

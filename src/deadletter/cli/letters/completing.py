@@ -22,6 +22,7 @@ from deadletter.core.text.safe_text import line
 from deadletter.store.finding import quick_look
 
 if TYPE_CHECKING:
+    from deadletter.operations.records.at_hand import Whereabouts
     from deadletter.operations.records.records import Records
 
 TIME_S: Final = 1.5
@@ -111,6 +112,23 @@ def _offered(
     look: quick_look.NamesLook,
     ask: Callable[[Records], Awaitable[list[Offer]]],
 ) -> list[Offer]:
+    async def ask_records(place: Whereabouts) -> list[Offer]:
+        from deadletter.operations.records.at_hand import records_at_hand  # slow to load
+
+        async with records_at_hand(place) as records:
+            return await ask(records)
+
+    return offered(ctx, incomplete, look, ask_records)
+
+
+def offered(
+    ctx: typer.Context,
+    incomplete: str,
+    look: quick_look.NamesLook,
+    ask: Callable[[Whereabouts], Awaitable[list[Offer]]],
+) -> list[Offer]:
+    """What a store that is a file says itself; else what is answered there in time."""
+
     def find() -> list[Offer]:
         found = _looked(ctx, look)
         return _asked(ctx, ask) if found is None else found
@@ -152,11 +170,10 @@ def _file(ctx: typer.Context) -> Path | None:
     return None if said is None else Path(said)
 
 
-def _asked(ctx: typer.Context, ask: Callable[[Records], Awaitable[list[Offer]]]) -> list[Offer]:
+def _asked(ctx: typer.Context, ask: Callable[[Whereabouts], Awaitable[list[Offer]]]) -> list[Offer]:
     import asyncio  # slow to load, as what follows
 
     from deadletter.cli.letters.record_options import RecordsWish
-    from deadletter.operations.records.at_hand import records_at_hand
 
     said = ctx.params
     place = RecordsWish(config=_file(ctx), store=said.get("store"), at=said.get("at")).whereabouts(
@@ -164,7 +181,7 @@ def _asked(ctx: typer.Context, ask: Callable[[Records], Awaitable[list[Offer]]])
     )
 
     async def main() -> list[Offer]:
-        async with asyncio.timeout(TIME_S), records_at_hand(place) as records:
-            return await ask(records)
+        async with asyncio.timeout(TIME_S):
+            return await ask(place)
 
     return asyncio.run(main())

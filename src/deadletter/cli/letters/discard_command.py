@@ -69,7 +69,7 @@ def run(wish: ChangeWish, discard: DiscardWish) -> Exit:
         raise UsageError(f"--why: expected at most {WHY_CHARS} characters, got {len(discard.why)}")
 
     async def work(records: Records) -> Exit:
-        stop = _Stop()
+        stop = event_loop.StopAsked()
         with event_loop.stopping(stop):
             last = await records.last_discard(wish.named) if discard.filters.says_nothing else None
             found = await _select(records, discard, last, stop, quiet=wish.as_json)
@@ -86,15 +86,13 @@ def run(wish: ChangeWish, discard: DiscardWish) -> Exit:
     return with_records(wish, work)
 
 
-class _Stop:
-    asked = False
-
-    def __call__(self) -> None:
-        self.asked = True
-
-
 async def _select(
-    records: Records, discard: DiscardWish, last: DiscardTold | None, stop: _Stop, *, quiet: bool
+    records: Records,
+    discard: DiscardWish,
+    last: DiscardTold | None,
+    stop: event_loop.StopAsked,
+    *,
+    quiet: bool,
 ) -> _Selection:
     found = _Selection()
     state = LetterState.DISCARDED if discard.undo else LetterState.OPEN
@@ -129,7 +127,11 @@ async def _pages(records: Records, query: LetterQuery) -> AsyncIterator[LettersF
 
 
 async def _change(
-    records: Records, wish: ChangeWish, discard: DiscardWish, numbers: Sequence[int], stop: _Stop
+    records: Records,
+    wish: ChangeWish,
+    discard: DiscardWish,
+    numbers: Sequence[int],
+    stop: event_loop.StopAsked,
 ) -> int:
     who, done, run = wish.named, 0, token_hex(8)
 

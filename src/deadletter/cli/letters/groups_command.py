@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deadletter.cli.letters.asking import at_text, future_ms, now_ms, with_records
+from deadletter.cli.letters.asking import at_text, now_ms, with_records
 from deadletter.cli.letters.groups_text import detail_text, page_text, preview_text, why_text
 from deadletter.cli.letters.letter_filters import word
 from deadletter.cli.letters.record_options import ChangeWish, RecordsWish
@@ -15,6 +15,7 @@ from deadletter.cli.terminal.widths import terminal_width, writes
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState
+from deadletter.core.letter.moments import future_ms
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import UsageError
 from deadletter.operations.records.at_hand import store_url

@@ -124,6 +124,8 @@ def detail_text(detail: GroupDetail, *, now_ms: int, width: int | None = None) -
             ]
     if detail.samples:
         parts += ["letters", letters_table(detail.samples, now_ms=now_ms, width=width, indent=3)]
+    if group.open:
+        parts.append(f"send them back: dlq replay --group {group.id} (says first what would happen)")
     parts.append(f"why they are together: dlq groups --why {group.id}")
     return "\n".join(parts)
 

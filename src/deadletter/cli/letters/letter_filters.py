@@ -12,6 +12,7 @@ import typer
 from deadletter.cli.letters import completing
 from deadletter.cli.letters.record_options import OriginFilter
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
+from deadletter.core.letter.moments import past_ms
 from deadletter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class LetterFilters:
 
     async def query(self, records: Records, *, state: LetterState | None = LetterState.OPEN) -> LetterQuery:
         """Names of groups and letters are looked up."""
-        from deadletter.cli.letters.asking import now_ms, past_ms  # slow to load
+        from deadletter.cli.letters.asking import now_ms  # slow to load
 
         now = now_ms()
         if self.until is not None and self.older_than is not None:
@@ -129,7 +130,12 @@ class StateFilters(LetterFilters):
     """The same, of letters in a state; where none was said, of open ones."""
 
     state: Annotated[
-        str | None, typer.Option("--state", metavar="open|discarded|any", help="In this state (open).")
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="open|discarded|claimed|replayed|any",
+            help="In this state (open). claimed: in a replay; replayed: sent by one.",
+        ),
     ] = None
 
     async def of_state(self, records: Records) -> LetterQuery:

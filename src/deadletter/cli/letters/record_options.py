@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +10,7 @@ import typer
 
 from deadletter.cli.letters import completing
 from deadletter.cli.terminal.options import ConfigFile, Json, StoreOption
+from deadletter.cli.terminal.users import user_name
 from deadletter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,11 +85,4 @@ class ChangeWish(RecordsWish):
 
         if self.who is not None and not self.who.strip():
             raise UsageError("--as: expected a name, got nothing")
-        return (self.who or f"{_user()}@{socket.gethostname()}")[:WHO_CHARS]
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user has no name
-        return str(os.getuid())
+        return (self.who or user_name())[:WHO_CHARS]

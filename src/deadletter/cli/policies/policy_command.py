@@ -54,21 +54,33 @@ def list_policies(*, file: Path | None, store: str | None, as_json: bool) -> Exi
 
 
 def _list_text(settings: Settings, look: StoreLook) -> str:
-    policies = look.in_force.policies
-    table = [_policy_text(p) for p in policies if from_table(p, settings.policies)]
-    lines = [_policy_text(p) for p in policies if not from_table(p, settings.policies)]
-    if look.store is not None:
-        # only a list that may come from two places has to say from where
-        if look.trouble is not None:
-            above = [f"{TABLE} in {look.store} could not be read"]
-        elif table:
-            above = [f"from {TABLE} in {look.store}:", *table]
-        else:
-            above = [f"nothing from {TABLE} in {look.store}"]
-        lines = [*above, f"from {_file(settings)}:", *lines]
+    lines: list[str] = []
+    if not settings.watches or len(look.numbered) < len(settings.watches):
+        lines += _policies_text(settings, look, look.in_force.policies, settings.policies)
+    for watch, in_force in look.numbered:
+        delays = ", ".join(map(duration_text, watch.delays_ms))
+        if lines:
+            lines.append("")
+        lines.append(f"for {shown(watch.dlq)}, by its numbered delays ({delays}) and not by a back-off:")
+        lines += _policies_text(settings, look, in_force.policies, settings.policies_of(watch))
     if look.in_force.warnings:
         lines += [f"ignored in {TABLE}:", *(f"    {warning}" for warning in look.in_force.warnings)]
     return "\n".join(lines)
+
+
+def _policies_text(settings: Settings, look: StoreLook, policies: Policies, file: Policies) -> list[str]:
+    table = [_policy_text(p) for p in policies if from_table(p, file)]
+    lines = [_policy_text(p) for p in policies if not from_table(p, file)]
+    if look.store is None:
+        return lines
+    # only a list that may come from two places has to say from where
+    if look.trouble is not None:
+        above = [f"{TABLE} in {look.store} could not be read"]
+    elif table:
+        above = [f"from {TABLE} in {look.store}:", *table]
+    else:
+        above = [f"nothing from {TABLE} in {look.store}"]
+    return [*above, f"from {_file(settings)}:", *lines]
 
 
 def _policy_text(policy: Policy) -> str:
@@ -76,24 +88,35 @@ def _policy_text(policy: Policy) -> str:
 
 
 def _list_json(settings: Settings, look: StoreLook) -> dict[str, object]:
-    policies = look.in_force.policies
-    found = [
-        {
-            "name": p.name,
-            "from": "table" if from_table(p, settings.policies) else "file",
-            "match": _match_json(p.match),
-            "text": p.text(),
-        }
-        for p in policies
-    ]
     return {
-        "policies": found,
-        "levels_ms": sorted(policies.levels_ms),
+        "policies": _policies_json(look.in_force.policies, settings.policies),
+        "numbered": [
+            {
+                "dlq": watch.dlq,
+                "vhost": watch.vhost,
+                "delays_ms": watch.delays_ms,
+                "policies": _policies_json(in_force.policies, settings.policies_of(watch)),
+            }
+            for watch, in_force in look.numbered
+        ],
+        "levels_ms": sorted(look.in_force.policies.levels_ms),
         "file": settings.file and str(settings.file),
         "store": look.store,
         "store_error": look.trouble and str(look.trouble),
         "ignored": look.in_force.warnings,
     }
+
+
+def _policies_json(policies: Policies, file: Policies) -> list[dict[str, object]]:
+    return [
+        {
+            "name": p.name,
+            "from": "table" if from_table(p, file) else "file",
+            "match": _match_json(p.match),
+            "text": p.text(),
+        }
+        for p in policies
+    ]
 
 
 def _file(settings: Settings) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,8 +12,9 @@ from deadletter import config
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, complain, data, result
 from deadletter.cli.terminal.units import count
-from deadletter.config.settings import Settings
+from deadletter.config.settings import Settings, Watch
 from deadletter.core.deciding.event_config import TABLE, InForce, Row, check_new, in_force, policies_from
+from deadletter.core.deciding.policy import Policies
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import StoreError, TableMissing, UsageError
 from deadletter.store.store_address import SqliteAddress, parse
@@ -29,6 +30,8 @@ class StoreLook:
     """What is in force, and what was seen of the store: `store` is None when there is none to look at."""
 
     in_force: InForce
+    numbered: tuple[tuple[Watch, InForce], ...] = ()
+    """For each watch with numbered levels, whose delays are others."""
     store: str | None = None
     trouble: StoreError | None = None
 
@@ -36,18 +39,29 @@ class StoreLook:
 def look(settings: Settings) -> StoreLook:
     """The table's rows and the file's policies together. A store that is not there yet is not created."""
     url = settings.store.in_force(os.environ, Path.home())
-    file = settings.policies
     if url is None:
-        return StoreLook(in_force=InForce(policies=file))
+        return _looked(settings, [])
     address = parse(url)
     if isinstance(address, SqliteAddress) and not address.path.exists() and settings.store.url is None:
-        return StoreLook(in_force=InForce(policies=file))
+        return _looked(settings, [])
     rows: list[Row] = []
     try:
         rows = _unless_absent(url, lambda store: store.event_rows(), rows)
     except StoreError as error:
-        return StoreLook(in_force=InForce(policies=file), store=str(address), trouble=error)
-    return StoreLook(in_force=in_force(rows, file=file, backoff=file.default.backoff), store=str(address))
+        return replace(_looked(settings, []), store=str(address), trouble=error)
+    return replace(_looked(settings, rows), store=str(address))
+
+
+def _looked(settings: Settings, rows: Sequence[Row]) -> StoreLook:
+    def together(file: Policies) -> InForce:
+        return in_force(rows, file=file, backoff=file.default.backoff)
+
+    return StoreLook(
+        in_force=together(settings.policies),
+        numbered=tuple(
+            (watch, together(settings.policies_of(watch))) for watch in settings.watches if watch.delays_ms
+        ),
+    )
 
 
 def set_retries(

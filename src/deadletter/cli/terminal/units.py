@@ -1,35 +1,10 @@
-"""Numbers with units, as people type them on a command line, and counts as they like to read them."""
+"""Delays as people type them on a command line, and counts as they like to read them."""
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
-from deadletter.core.deciding.backoff import DEFAULT_CAP_MS, Backoff, Exponential, Fixed, Linear
-from deadletter.core.text.durations import UNIT_MS, duration_ms, whole_duration_ms
+from deadletter.core.deciding.backoff import DEFAULT_CAP_MS, MAX_DELAY_MS, Backoff, Exponential, Fixed, Linear
+from deadletter.core.text.durations import whole_duration_ms
 from deadletter.errors import UsageError
-
-_RATE: Final = re.compile(rf"(?P<number>\d+(\.\d+)?)\s*(/\s*(?P<unit>{'|'.join(UNIT_MS)}))?")
-
-
-def parse_rate(text: str) -> float:
-    """`500`, `500/s`, `30/min`, `10/h` as letters per second."""
-    found = _RATE.fullmatch(text.strip())
-    rate = float(found["number"]) * 1_000 / UNIT_MS[found["unit"] or "s"] if found else 0.0
-    if rate <= 0:
-        raise UsageError(f"expected a rate above zero such as 500/s, 30/min or 10/h, got {text!r}")
-    return rate
-
-
-def parse_span(text: str) -> float:
-    """A duration above zero, in seconds."""
-    try:
-        seconds = duration_ms(text) / 1_000
-    except ValueError:
-        seconds = 0.0
-    if seconds <= 0:
-        raise UsageError(f"expected a time above zero such as 90s, 15min or 1h30m, got {text!r}")
-    return seconds
 
 
 def count(number: int, noun: str = "letter") -> str:
@@ -56,3 +31,14 @@ def parse_backoff(text: str) -> Backoff:
         raise UsageError(
             f"--backoff: expected {error}, got {text!r}; for example 1s,5s,30s or exponential:1s..10min"
         ) from error
+
+
+def parse_delays(option: str, text: str) -> frozenset[int]:
+    """`90s,2min`: delays in milliseconds."""
+    try:
+        found = frozenset(whole_duration_ms(part) for part in text.split(","))
+        if not all(0 < delay_ms <= MAX_DELAY_MS for delay_ms in found):
+            raise ValueError("times from 1ms to 49.7d, the longest RabbitMQ takes")
+    except ValueError as error:
+        raise UsageError(f"{option}: expected {error}, got {text!r}; for example 90s,2min") from error
+    return found

@@ -13,13 +13,14 @@ from deadletter.broker.live_topology import read_topology
 from deadletter.cli.terminal import event_loop
 from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import parse_backoff, parse_rate
+from deadletter.cli.terminal.units import parse_backoff, parse_delays
 from deadletter.cli.topologies import topology_words
 from deadletter.config.settings import Settings
 from deadletter.core import layouts
 from deadletter.core.deciding.backoff import Fixed, Schedule, compile_schedule
 from deadletter.core.deciding.policy import Policy
 from deadletter.core.layouts.request import Plan
+from deadletter.core.text.amounts import parse_rate
 from deadletter.core.text.safe_text import exact_json, line
 from deadletter.core.topology.definitions_export import definitions as definitions_of
 from deadletter.core.topology.drift import compare
@@ -43,6 +44,7 @@ class PlanWish:
     queue: str
     retries: int | None
     backoff: str | None
+    also: str | None
     policy: str | None
     declare_queue: bool
     queue_type: str
@@ -61,7 +63,7 @@ class PlanWish:
             version=version,
             queue_type=self.queue_type,
             declare_queue=self.declare_queue,
-            more_levels_ms=more_ms,
+            more_levels_ms=more_ms | (parse_delays("--also", self.also) if self.also else frozenset()),
             there=there,
         )
         vhost = settings.broker.vhost

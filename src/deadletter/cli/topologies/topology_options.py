@@ -34,6 +34,14 @@ BackoffOption = Annotated[
         help="1s,5s,30s or linear:10s..5min or exponential:1s..10min (the default policy's back-off).",
     ),
 ]
+AlsoOption = Annotated[
+    str | None,
+    typer.Option(
+        "--also",
+        metavar="DELAYS",
+        help="Further delays that must be there, of jitter or error rules: 90s,2min.",
+    ),
+]
 PolicyOption = Annotated[
     str | None,
     typer.Option(
@@ -61,6 +69,7 @@ def plan(
     layout: LayoutOption = "auto",
     retries: RetriesOption = None,
     backoff: BackoffOption = None,
+    also: AlsoOption = None,
     policy: PolicyOption = None,
     declare_queue: DeclareOption = False,
     queue_type: QueueTypeOption = "quorum",
@@ -89,6 +98,7 @@ def plan(
         queue=queue,
         retries=retries,
         backoff=backoff,
+        also=also,
         policy=policy,
         declare_queue=declare_queue,
         queue_type=queue_type,
@@ -108,6 +118,7 @@ def diff(
     layout: LayoutOption = "auto",
     retries: RetriesOption = None,
     backoff: BackoffOption = None,
+    also: AlsoOption = None,
     policy: PolicyOption = None,
     declare_queue: DeclareOption = False,
     queue_type: QueueTypeOption = "quorum",
@@ -128,6 +139,7 @@ def diff(
         queue=queue,
         retries=retries,
         backoff=backoff,
+        also=also,
         policy=policy,
         declare_queue=declare_queue,
         queue_type=queue_type,
@@ -143,6 +155,7 @@ def apply(
     layout: LayoutOption = "auto",
     retries: RetriesOption = None,
     backoff: BackoffOption = None,
+    also: AlsoOption = None,
     policy: PolicyOption = None,
     declare_queue: DeclareOption = False,
     queue_type: QueueTypeOption = "quorum",
@@ -178,6 +191,7 @@ def apply(
         queue=queue,
         retries=retries,
         backoff=backoff,
+        also=also,
         policy=policy,
         declare_queue=declare_queue,
         queue_type=queue_type,

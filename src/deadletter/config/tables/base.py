@@ -131,6 +131,9 @@ Survey = Annotated[int, _time(1_000, 3_600_000), _TIME_SCHEMA]
 Tidying = Annotated[int, _time(300_000), _TIME_SCHEMA]
 # in a store of ours RabbitMQ's longest time means nothing; ten years are for ever
 Keeping = Annotated[int, _time(1_000, 3_650 * 86_400_000), _TIME_SCHEMA]
+# a rule that looks more often would send letters back before anybody can have cured anything
+Seldom = Annotated[int, _time(60_000, 3_650 * 86_400_000), _TIME_SCHEMA]
+Session = Annotated[int, _time(60_000, 366 * 86_400_000), _TIME_SCHEMA]
 Listen = Annotated[
     str | None, PlainValidator(listen), WithJsonSchema({"type": "string", "pattern": LISTEN_PATTERN})
 ]

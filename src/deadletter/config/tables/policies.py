@@ -229,7 +229,11 @@ class HandlingTable(Table):
 
 
 class PolicyTable(HandlingTable):
-    name: Name = Field(description="Its name, in decisions, metrics and watches.")
+    name: Name | None = Field(
+        default=None,
+        description="Its name, in decisions, metrics and watches. Without it: what it matches (the queue, "
+        "the routing key, the error), else policy-1, policy-2, … by its place.",
+    )
     match: MatchTable = Field(
         default=as_written({}), description="Which letters: all conditions must hold; without any, all."
     )

@@ -17,7 +17,7 @@ import logging
 import threading
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from concurrent.futures import Executor, Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
@@ -32,11 +32,13 @@ STUBBORN_S: Final = 2.0
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
-class Threads:
+class Threads(Executor):
     """At most `most` of them, made when they are needed. Belongs to the running loop.
 
     A thread cannot be ended from outside. So they are daemons, which a process that ends does not wait for;
     and a place is free again when its thread has really come to an end, whoever has given up waiting for it.
+    The loop is asked to run each piece of work here, as in any executor: so a test's virtual time, which
+    stands still while a thread of the loop works, knows of it.
     """
 
     def __init__(self, most: int) -> None:
@@ -45,7 +47,7 @@ class Threads:
         self._most = most
         self._threads = 0
         self._idle = 0
-        self._work: SimpleQueue[tuple[Work, asyncio.Future[Any]] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Work, Future[Any]] | None] = SimpleQueue()
 
     async def place(self) -> None:
         """Wait for a free one. Whoever has it calls `start`."""
@@ -53,13 +55,20 @@ class Threads:
 
     def start(self, work: Work) -> asyncio.Future[Any]:
         """Run it. Do not cancel what this returns: it is done when the thread is."""
-        ended: asyncio.Future[Any] = self._loop.create_future()
+        ended: asyncio.Future[Any] = self._loop.run_in_executor(self, work)
+        ended.add_done_callback(self._free)
+        return ended
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """For the loop alone: on its thread, and with a place."""
+        ended: Future[Any] = Future()
+        ended.set_running_or_notify_cancel()  # it has begun: nobody can take it back
         if self._idle:
             self._idle -= 1
         else:
             self._threads += 1
             threading.Thread(target=self._run, name=f"handler-{self._threads}", daemon=True).start()
-        self._work.put((work, ended))
+        self._work.put((partial(fn, *args, **kwargs), ended))
         return ended
 
     def close(self) -> None:
@@ -70,26 +79,25 @@ class Threads:
     def _run(self) -> None:
         while (job := self._work.get()) is not None:
             work, ended = job
-            result, error = None, None
+            result: object = None
+            error: BaseException | None = None
             try:
                 result = work()
+            except StopIteration as raised:  # a future of asyncio's cannot hold it
+                error = RuntimeError(f"the handler raised {raised!r}")
             except BaseException as raised:  # noqa: BLE001 -- it belongs to whoever waits for it
                 error = raised
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._end, ended, result, error)
+            if self._loop.is_closed():
+                return  # nobody waits any more
+            if error is None:
+                ended.set_result(result)
+            else:
+                ended.set_exception(error)
             del job, work, ended, result, error  # an idle thread keeps no message alive
 
-    def _end(self, ended: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    def _free(self, _ended: asyncio.Future[Any]) -> None:
         self._idle += 1
         self._places.release()
-        if ended.done():
-            return
-        if isinstance(error, StopIteration):  # a future cannot hold it
-            ended.set_exception(RuntimeError(f"the handler raised {error!r}"))
-        elif error is not None:
-            ended.set_exception(error)
-        else:
-            ended.set_result(result)
 
 
 class Call:
@@ -98,7 +106,7 @@ class Call:
     def __init__(self, function: Callable[..., Any], *, timeout_s: float | None, most: int) -> None:
         refuse_generators("handler", function)
         self.name: str = name_of(function)
-        self.function = function
+        self.function: Callable[..., Any] = function
         self._timeout_s = timeout_s
         self._most = most
         self.is_async: bool = is_async(function)
@@ -109,9 +117,22 @@ class Call:
         """Hears of a task whose handler was cancelled, its time being over, and goes on."""
 
     @property
+    def timeout_s(self) -> float | None:
+        return self._timeout_s
+
+    @property
     def hurried(self) -> bool:
         """Whether there is a limit to its time."""
         return self._timeout_s is not None
+
+    def by_name(self, names: Sequence[str]) -> None:
+        """From now on its arguments are given by these names, in this order."""
+        function = self.function
+
+        def call(*arguments: Any) -> Any:
+            return function(**dict(zip(names, arguments, strict=True)))
+
+        self.function = call
 
     def close(self) -> None:
         """No more calls on this loop."""

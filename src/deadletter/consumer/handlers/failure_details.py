@@ -45,7 +45,7 @@ class Teller:
         told: dict[str, Value] = {
             names.ERROR_TYPE: sendable(type_of(error))[:TYPE_CHARS],
             names.ERROR_MESSAGE: self._text(_message(error), MESSAGE_CHARS),
-            names.ERROR_STACK: self._text(_stack(error), STACK_CHARS, tail=True),
+            names.ERROR_STACK: self.stack(error),
             names.ERROR_HOST: self.host[:TYPE_CHARS],
             names.ERROR_AT: at_ms,
             names.ERROR_FIRST_AT: at_ms if first_at_ms is None else first_at_ms,
@@ -55,6 +55,14 @@ class Teller:
         if self.release:
             told[names.ERROR_RELEASE] = self.release[:TYPE_CHARS]
         return told
+
+    def safe(self, text: str) -> str:
+        """The same as it may leave the process."""
+        return self._text(text, MESSAGE_CHARS)
+
+    def stack(self, error: BaseException) -> str:
+        """Its stack, as it may leave the process."""
+        return self._text(_stack(error), STACK_CHARS, tail=True)
 
     def _text(self, text: str, chars: int, *, tail: bool = False) -> str:
         text = sendable(text)

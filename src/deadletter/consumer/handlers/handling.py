@@ -14,17 +14,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import Any, Final
 
 from deadletter.consumer.handlers.callables import seen_out
 from deadletter.consumer.handlers.calling import Call
+from deadletter.consumer.handlers.dependencies import DependencyCall
 from deadletter.consumer.handlers.handler_end import ALREADY_DONE, DONE, Failed, HandlerEnd, told
-from deadletter.consumer.handlers.once import MessageKey, Once
+from deadletter.consumer.handlers.middleware import Middleware, around
+from deadletter.consumer.handlers.once import MessageKey, Once, RunOnce
 from deadletter.consumer.handlers.signature import ParameterWish, Signature, signature_of
 from deadletter.consumer.idempotency import Ids, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import HandlerCancelled, Rules
+from deadletter.consumer.publishing.mailing import AppMail
 from deadletter.errors import UsageError
 
 _log: Final = logging.getLogger("deadletter.consumer")
@@ -45,10 +49,14 @@ class Handling:
         concurrency: int = 10,
         idempotent: Ids | None = None,
         key: MessageKey | None = None,
+        middleware: tuple[Middleware, ...] = (),
     ) -> None:
         self.rules = rules
+        self._middleware = middleware
         self._call = Call(function, timeout_s=timeout_s, most=concurrency)
         self._signature = self._read(function)
+        if self._signature.names:
+            self._call.by_name(self._signature.names)
         self._wants_body = ParameterWish.BODY in self._signature.wishes
         self._once: Once | None = None
         self.leaving: SystemExit | KeyboardInterrupt | None = None
@@ -69,9 +77,12 @@ class Handling:
         """What must be opened before it runs."""
         return None if self._once is None else self._once.ids
 
-    def open(self, on_stubborn: Callable[[asyncio.Task[Any]], None]) -> None:
-        """`on_stubborn` hears of a task whose handler outlives its time and the cancellation after it."""
+    def open(self, on_stubborn: Callable[[asyncio.Task[Any]], None], mail: AppMail | None = None) -> None:
+        """`on_stubborn` hears of a task whose handler outlives its time and the cancellation after it. `mail`
+        sends what waited for a commit."""
         self._call.on_stubborn = on_stubborn
+        if self._once is not None:
+            self._once.mail = mail
         self.leaving = None
 
     def close(self) -> None:
@@ -133,7 +144,14 @@ class Handler(Handling):
     def _direct(self) -> Callable[..., Any] | None:
         """Without a limit and in our own loop there is nothing to do around it: the shortest way."""
         call, alone = self._call, self._signature.wishes == (ParameterWish.BODY,)
-        return call.function if call.is_async and not call.hurried and alone else None
+        bare = alone and not self._signature.dependencies and not self._middleware
+        return call.function if call.is_async and not call.hurried and bare else None
+
+    @cached_property
+    def _work(self) -> RunOnce:
+        """One try, with whatever stands around it."""
+        run = self._run_with if self._signature.dependencies else self._run
+        return around(self._middleware, run)
 
     async def __call__(self, message: Message) -> HandlerEnd:
         """Handle it, and say what became of it."""
@@ -146,8 +164,8 @@ class Handler(Handling):
                     if returned is not None:
                         await seen_out(self.name, returned)
                 else:
-                    await self._run(message, None)
-            elif not await self._once(message, self._run):
+                    await self._work(message, None)
+            elif not await self._once(message, self._work):
                 return ALREADY_DONE
         except BaseException as error:  # noqa: BLE001 -- the place where an application's errors are judged
             return self.failed(message, self._raised(error))
@@ -156,3 +174,32 @@ class Handler(Handling):
     async def _run(self, message: Message, transaction: Transaction | None) -> None:
         body = self._signature.decode(message.body) if self._wants_body else None
         await self._call((message,), self._signature.arguments(body, message, transaction))
+
+    async def _run_with(self, message: Message, transaction: Transaction | None) -> None:
+        """With its dependencies, which see what the handler raises and cannot hide it."""
+        body = self._signature.decode(message.body) if self._wants_body else None
+        stack = AsyncExitStack()
+        try:
+            made = await self._opened(message, transaction, stack)
+            await self._call((message,), (*self._signature.arguments(body, message, transaction), *made))
+        except BaseException as error:
+            await stack.__aexit__(type(error), error, error.__traceback__)
+            raise
+        await stack.aclose()
+
+    async def _opened(
+        self, message: Message, transaction: Transaction | None, stack: AsyncExitStack
+    ) -> list[Any]:
+        """The values of its dependencies, within the time that the handler has itself."""
+        known: dict[DependencyCall, Any] = {}
+        patience = asyncio.timeout(self._call.timeout_s)
+        try:
+            async with patience:
+                return [
+                    await one.opened(message, transaction, stack, known)
+                    for one in self._signature.dependencies
+                ]
+        except TimeoutError as error:
+            if not patience.expired():
+                raise
+            raise self._call.late(" to open what it depends on") from error

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
-from deadletter.consumer.idempotency import Ids, Seen, TransactedIds, Transaction
+from deadletter.consumer.idempotency import Ids, OutboxIds, Seen, TransactedIds, Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import Discard
+from deadletter.consumer.publishing.mailing import AppMail, kept_until_commit
+from deadletter.consumer.publishing.publications import Publication
 from deadletter.errors import StoreError, UsageError
 
 MessageKey: TypeAlias = Callable[[Message], str | None]
@@ -40,6 +42,8 @@ class Once:
         self.ids = ids
         self._key = key
         self._transacted = transacted
+        self.mail: AppMail | None = None
+        """Sends what waited for a commit."""
         self._here: dict[str, asyncio.Future[None]] = {}
         """Keys whose handlers run in this process."""
         self._said = False
@@ -116,16 +120,33 @@ class Once:
 
     async def _in_transaction(self, key: str, message: Message, run: RunOnce) -> bool:
         assert isinstance(self.ids, TransactedIds)
-        try:
-            async with self.ids.transaction(message.queue, key) as transaction:
-                if transaction is None:
-                    return False
-                await run(message, transaction)
-                if not is_done(message, raised=False):
-                    raise _NotDone
-        except _NotDone:
-            pass
-        return True
+        with kept_until_commit() as pending:
+            try:
+                async with self.ids.transaction(message.queue, key) as transaction:
+                    if transaction is not None:
+                        await run(message, transaction)
+                        if not is_done(message, raised=False):
+                            raise _NotDone
+                        pending.open = False
+                        transaction.outgoing = pending.publications
+            except _NotDone:
+                return True
+        if transaction is not None:
+            await self._send(message, key, pending.publications)
+        elif isinstance(self.ids, OutboxIds):
+            # It is done, and its process may have died before all that it wanted to publish was published.
+            await self._send(message, key, await self.ids.unsent(message.queue, key))
+        return transaction is not None
+
+    async def _send(self, message: Message, key: str, publications: Sequence[Publication]) -> None:
+        """Committed. Until the broker has all of it the message is not acked, and comes again."""
+        if not publications:
+            return
+        if self.mail is None:
+            raise UsageError("expected publish in a handler of a consumer that serves, got one elsewhere")
+        await self.mail.send_all(publications)
+        if isinstance(self.ids, OutboxIds):
+            await self.ids.sent(message.queue, key)
 
 
 def is_done(message: Message, *, raised: bool) -> bool:

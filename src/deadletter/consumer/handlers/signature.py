@@ -12,13 +12,14 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from deadletter.consumer.handlers.callables import name_of
+from deadletter.consumer.handlers.dependencies import Dependency, asked, dependency_of, hints_of
 from deadletter.consumer.idempotency import Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import Undecodable
+from deadletter.consumer.publishing.bodies import is_struct
 from deadletter.errors import UsageError
 
 Decoder: TypeAlias = Callable[[bytes], Any]
@@ -41,7 +42,7 @@ def decoder_for(annotation: Any) -> Decoder:
         return _guarded(lambda body: body.decode("utf-8"))
     if annotation in _PLAIN or (typing.get_origin(annotation) in (dict, list) and _loose(annotation)):
         return _guarded(_json)
-    if isinstance(annotation, type) and _is_struct(annotation):
+    if isinstance(annotation, type) and is_struct(annotation):
         import msgspec
 
         return _guarded(msgspec.json.Decoder(annotation).decode)
@@ -67,10 +68,13 @@ def _validator(annotation: Any) -> Decoder:
             "a handler's first parameter: expected bytes, str, JSON types, a pydantic model, a msgspec "
             f"struct or anything pydantic can validate, got {annotation!r}"
         ) from error
-
-
-def _is_struct(annotation: type) -> bool:
-    return any(base.__module__.startswith("msgspec") for base in annotation.__mro__)
+    except pydantic.errors.PydanticUserError as error:
+        if error.code != "typed-dict-version":
+            raise
+        raise UsageError(
+            "a handler's first parameter: expected a TypedDict of typing_extensions before Python 3.12 (from "
+            f"typing_extensions import TypedDict), got typing's own: {annotation!r}"
+        ) from error
 
 
 def _json(body: bytes) -> Any:
@@ -111,6 +115,9 @@ class Signature:
 
     wishes: tuple[ParameterWish, ...]
     decode: Decoder
+    names: tuple[str, ...] = ()
+    """Of the parameters, in this order, those of dependencies last; empty: they are given by place."""
+    dependencies: tuple[Dependency, ...] = ()
 
     @property
     def transacted(self) -> bool:
@@ -130,7 +137,9 @@ class Signature:
 
 def signature_of(function: Callable[..., Any]) -> Signature:
     """Of a handler for one message. Raises UsageError for one that cannot be called."""
-    kinds = _kinds(function)
+    parameters = _parameters(function)
+    kinds = [kind for _, kind in parameters]
+    dependencies = _dependencies(function)
     wishes = tuple(
         ParameterWish.MESSAGE
         if kind is Message
@@ -139,14 +148,25 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         else ParameterWish.BODY
         for kind in kinds
     )
-    _each_once(function, wishes, "the body, a Message, a Transaction")
+    if wishes or not dependencies:
+        _each_once(function, wishes, "the body, a Message, a Transaction")
     bodies = [kind for kind, wish in zip(kinds, wishes, strict=True) if wish is ParameterWish.BODY]
-    return Signature(wishes=wishes, decode=decoder_for(bodies[0]) if bodies else decoder_for(bytes))
+    return Signature(
+        wishes=wishes,
+        decode=decoder_for(bodies[0]) if bodies else decoder_for(bytes),
+        names=(*(name for name, _ in parameters), *dependencies) if dependencies else (),
+        dependencies=tuple(dependencies.values()),
+    )
 
 
 def batch_signature_of(function: Callable[..., Any]) -> Signature:
     """The signature of a batch handler: a list of bodies, a list of messages."""
-    kinds = _kinds(function)
+    if _dependencies(function):
+        raise UsageError(
+            f"batch handler {name_of(function)}: expected no Depends(…), which is made once for each "
+            "message, got one; open it in the function, or in the application's lifespan"
+        )
+    kinds = [kind for _, kind in _parameters(function)]
     wishes: list[ParameterWish] = []
     inner: Any = None
     for kind in kinds:
@@ -167,25 +187,42 @@ def batch_signature_of(function: Callable[..., Any]) -> Signature:
     )
 
 
-def _kinds(function: Callable[..., Any]) -> list[Any]:
-    """The annotation of each parameter that must be given."""
-    annotated: Any = function
-    while isinstance(annotated, partial):
-        annotated = annotated.func
-    plain = inspect.isroutine(annotated) or inspect.isclass(annotated)
-    try:
-        hints = typing.get_type_hints(annotated if plain else type(annotated).__call__)
-    except Exception as error:
-        raise UsageError(
-            f"handler {name_of(function)}: expected annotations that can be resolved ({error}); define the "
-            "types before the handler, at the top of a module"
-        ) from error
+def _parameters(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """Name and annotation of each parameter that must be given, dependencies left out."""
+    hints = hints_of("handler", function)
     return [
-        hints.get(parameter.name, inspect.Parameter.empty)
+        (parameter.name, _told(hints.get(parameter.name, inspect.Parameter.empty)))
         for parameter in inspect.signature(function).parameters.values()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         and parameter.default is parameter.empty
+        and asked(hints.get(parameter.name)) is None
     ]
+
+
+def _told(annotation: Any) -> Any:
+    """Without what `Annotated` adds, unless pydantic checks it."""
+    if typing.get_origin(annotation) is not Annotated:
+        return annotation
+    kind = annotation.__origin__
+    by_itself = kind in (Message, Transaction, bytes, str, *_PLAIN)
+    return kind if by_itself or (isinstance(kind, type) and is_struct(kind)) else annotation
+
+
+def _dependencies(function: Callable[..., Any]) -> dict[str, Dependency]:
+    """By parameter. They are given by name, so the others must have one too."""
+    hints = hints_of("handler", function)
+    parameters = inspect.signature(function).parameters
+    found = {
+        name: dependency_of(wanted.dependency)
+        for name in parameters
+        if (wanted := asked(hints.get(name))) is not None
+    }
+    if found and any(one.kind is one.POSITIONAL_ONLY for one in parameters.values()):
+        raise UsageError(
+            f"handler {name_of(function)}: expected parameters that can be named beside a Depends(…), got "
+            "some before a /"
+        )
+    return found
 
 
 def _each_once(function: Callable[..., Any], wishes: Sequence[ParameterWish], expected: str) -> None:

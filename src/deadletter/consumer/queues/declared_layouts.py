@@ -15,12 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from deadletter.amqp.address import Address
+from deadletter.amqp.channel import Channel
 from deadletter.amqp.connection import Connection
 from deadletter.broker.asked_delays import lay_exchange, open_delay
 from deadletter.broker.declare import DeclareOutcome, declare
@@ -31,7 +33,9 @@ from deadletter.broker.queue_counts import counts_on
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Event, Lost
 from deadletter.consumer.outcomes import Rules
+from deadletter.consumer.queues.declaring_command import declaring_command
 from deadletter.consumer.queues.layout_routes import LayoutRoutes, extra_rung
+from deadletter.consumer.queues.own_queue import AppExchange, OwnQueue, bind, declare_exchanges
 from deadletter.core import layouts
 from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.request import Plan
@@ -43,6 +47,7 @@ from deadletter.core.topology.queue_arguments import X_QUEUE_TYPE
 from deadletter.core.topology.safekeeping import shortfalls
 from deadletter.core.topology.vhost import Queue, Topology
 from deadletter.errors import (
+    AccessRefused,
     ChannelClosed,
     ConnectionLost,
     DeadletterError,
@@ -74,6 +79,8 @@ class Wanted(Protocol):
     def layout(self) -> str: ...
     @property
     def rules(self) -> Rules: ...
+    @property
+    def own(self) -> OwnQueue: ...
 
 
 class BrokerInProcess(Protocol):
@@ -102,6 +109,13 @@ class Laid:
     notes: tuple[str, ...] = ()
 
 
+async def _look_at(channel: Channel, one: _Missing) -> None:
+    if one.kind == "queue":
+        await counts_on(channel, one.name)
+    else:
+        await channel.declare_exchange(one.name, "", passive=True)
+
+
 class DeclaredLayouts:
     """On one link. `ask` is what to give so that the management API is found."""
 
@@ -112,11 +126,14 @@ class DeclaredLayouts:
         memory: BrokerInProcess | None = None,
         *,
         ask: str = "Consumer(api=…)",
+        exchanges: Sequence[AppExchange] = (),
     ) -> None:
         self._link = link
         self._api = api
         self._memory = memory
         self._ask = ask
+        self._exchanges = exchanges
+        """Those of the application, declared again with what is bound to them."""
         self._live: Topology | None = None
         self._laid: dict[str, Topology] = {}
         """By queue: what was declared for it, or found."""
@@ -129,6 +146,7 @@ class DeclaredLayouts:
         if wanted.layout == "external":
             await self._must_be([queue])
             notes = () if self._memory is not None else await self._leads_somewhere(queue)
+            await bind(self._link, queue, wanted.own.bindings)
             return Laid(paths=LayoutRoutes(ConsumerLayout.EXTERNAL, queue), notes=notes)
         try:
             live = await self._look()
@@ -136,7 +154,8 @@ class DeclaredLayouts:
             return await self._found(wanted, error)
         plan = planned_for(wanted, live)
         await self._declare(plan.topology, live, f"the layout {plan.layout} of {queue}")
-        return await self._stands(wanted, plan, *await self._what_holds(plan))
+        await bind(self._link, queue, wanted.own.bindings)
+        return await self._stands(wanted, plan, *wanted.own.notes(queue, live), *await self._what_holds(plan))
 
     async def _look(self) -> Topology:
         if self._memory is not None:
@@ -211,9 +230,10 @@ class DeclaredLayouts:
         except QueueMissing as missing:
             raise ServiceRefused(
                 f"{missing.queue!r} of layout {plan.layout} is missing and cannot be declared: {error}; give "
-                f"{self._ask}, or let somebody run: dlq topology apply --layout {plan.layout} "
-                f"--queue {wanted.queue}"
+                f"{self._ask}, or let somebody run: "
+                f"{declaring_command(plan, wanted.rules, wanted.own, missing=missing.queue)}"
             ) from error
+        await bind(self._link, wanted.queue, wanted.own.bindings)
         note = f"the management API cannot be asked, so policies were not checked: {error}"
         return await self._stands(wanted, plan, note)
 
@@ -223,18 +243,20 @@ class DeclaredLayouts:
             raise QueueMissing(missing.name, self._link.address.vhost)
 
     async def _missing(self, queues: Iterable[str], exchanges: Iterable[str] = ()) -> _Missing | None:
-        """The first of these that is not there."""
-        looked_for = _Missing("queue", "")
-        try:
-            async with await self._link.channel() as channel:
-                for queue in queues:
-                    looked_for = _Missing("queue", queue)
-                    await counts_on(channel, queue)
-                for exchange in exchanges:
-                    looked_for = _Missing("exchange", exchange)
-                    await channel.declare_exchange(exchange, "", passive=True)
-        except NotFound:
-            return looked_for
+        """The first of these that is not there. What we may not look at is taken to be there: whoever sends
+        to it finds out, and a letter that finds no queue stays."""
+        named = deque(_Missing("queue", one) for one in queues)
+        named += [_Missing("exchange", one) for one in exchanges]
+        while named:
+            try:
+                async with await self._link.channel() as channel:
+                    while named:
+                        await _look_at(channel, named[0])
+                        named.popleft()
+            except AccessRefused:
+                named.popleft()
+            except NotFound:
+                return named[0]
         return None
 
     # -- while the consumer runs -------------------------------------------------------------------------
@@ -242,6 +264,7 @@ class DeclaredLayouts:
         """Once more, for a queue that somebody deleted and declared: by itself it is not declared again."""
         self._live = None
         await self._must_be([wanted.queue])
+        await declare_exchanges(self._link, self._exchanges)
         return await self.lay(wanted)
 
     async def keep(self, queues: Sequence[Wanted], emit: Callable[[Event], None]) -> None:
@@ -257,7 +280,8 @@ class DeclaredLayouts:
         queue, laid = wanted.queue, self._laid.get(wanted.queue)
         if laid is None:
             return True
-        exchanges = (exchange.name for exchange in planned_exchanges(laid))
+        exchanges = [exchange.name for exchange in planned_exchanges(laid)]
+        exchanges += [binding.exchange for binding in wanted.own.bindings]
         try:
             missing = await self._missing([queue, *laid.queues], exchanges)
         except ConnectionLost:
@@ -352,7 +376,8 @@ def planned_for(wanted: Wanted, live: Topology | None, version: str = "") -> Pla
         version=version if live is None else live.version,
         declare_queue=live is not None and wanted.queue not in live.queues,
         more_levels_ms=_levels_ms(wanted.rules),
-        there=live,
+        there=None if live is None else wanted.own.foreseen(wanted.queue, live),
+        delivery_limit=wanted.own.delivery_limit,
     )
 
 

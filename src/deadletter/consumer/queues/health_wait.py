@@ -10,14 +10,17 @@ A check that raises, or takes longer than ANSWER_S, says no.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from deadletter.consumer.events import Audience, Paused, Resumed
+from deadletter.consumer.handlers.callables import is_async
 from deadletter.consumer.handlers.handler_end import told
 
-HealthCheck: TypeAlias = Callable[[], Awaitable[bool]]
+HealthCheck: TypeAlias = Callable[[], Awaitable[bool] | bool]
+"""Async, or plain: that is asked in a thread, because it may wait for an answer of somebody's."""
 CHECK_S: Final = 5.0
 ANSWER_S: Final = 10.0
 PAUSE_S: Final = 0.5
@@ -56,7 +59,7 @@ class HealthWait:
         for check in self.checks:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    if not await check():
+                    if not await _answer(check):
                         return "the health check says no"
             except TimeoutError:
                 return f"the health check did not answer within {ANSWER_S:g} s"
@@ -68,3 +71,24 @@ class HealthWait:
                     raise
                 return f"the health check failed with {told(error)}"
         return None
+
+
+async def _answer(check: HealthCheck) -> bool:
+    if is_async(check):
+        answer = check()
+    else:
+        asking = asyncio.ensure_future(asyncio.to_thread(check))
+        try:
+            answer = await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(_let_go)
+            raise
+        except RuntimeError:
+            answer = check()  # one that makes its answer of the running loop, which is here
+    return await answer if inspect.isawaitable(answer) else bool(answer)
+
+
+def _let_go(asking: asyncio.Future[Awaitable[bool] | bool]) -> None:
+    """Nobody waits for the answer any more."""
+    if not asking.cancelled() and asking.exception() is None and inspect.iscoroutine(told := asking.result()):
+        told.close()

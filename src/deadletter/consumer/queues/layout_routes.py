@@ -6,11 +6,12 @@
     native    again: rejected with requeue, the broker waits (4.3); aside: <queue>.dlq
     external  both: rejected, into whatever the application declared; dlq serve may take it from there
 
-A ladder's rungs are the queue's own delays. A delay that an error's rule or a handler asks for and that is no
-rung's gets a queue of its own, `<queue>__retry.<ms>ms`; in `return` one that no schedule of the queue has is
-`deadletter.asked.<ms>`. Both are made when they are first needed, reached by the exchange `deadletter.asked`,
-and gone when nobody needs them any more (`broker.asked_delays`). `loop` and `native` have the delays of the
-queue and no others.
+A ladder's rungs are the queue's own delays, the middle one of each where there is jitter. A delay that is no
+rung's (jitter chose it, or an error's rule or a handler asks for it) gets a queue of its own,
+`<queue>__retry.<ms>ms`; in `return` one that no schedule of the queue has is `deadletter.asked.<ms>`. Both
+are made when they are first needed, reached by the exchange `deadletter.asked`, and gone when nobody needs
+them any more (`broker.asked_delays`). Where those of jitter cannot be made, a retry takes its rung. `loop`
+and `native` have the delays of the queue and no others.
 
 What is published is published with the failure's details, confirmed, and then acked. What is rejected stays
 byte for byte what it was.
@@ -49,6 +50,7 @@ class Reject:
 RouteOut: TypeAlias = Send | Reject
 _DIGITS: Final = 3
 """A handler may ask for any delay, and each is a queue: so many digits of it count, rounded up."""
+_ASKED: Final = asked_name(0).removesuffix("0")
 _MINE: Final = frozenset(
     name.encode()
     for name in (
@@ -58,6 +60,7 @@ _MINE: Final = frozenset(
         names.ORIGIN_ROUTING_KEY,
         names.ERROR_FIRST_AT,
         names.DELIVERIES,
+        names.REPLAY,
         names.X_DEATH,
     )
 )
@@ -77,6 +80,8 @@ class Past:
     first_failed_at_ms: int | None
     came_back: bool = False
     """Whether a consumer had it and came to no end with it."""
+    replay: str = ""
+    """The replay that sent it here; empty: none did."""
 
     @classmethod
     def unread(cls) -> Past:
@@ -143,6 +148,7 @@ class LayoutRoutes:
             exchange=_text(headers, names.ORIGIN_EXCHANGE) if mine else letter.exchange,
             routing_key=_text(headers, names.ORIGIN_ROUTING_KEY) if mine else letter.routing_key,
             first_failed_at_ms=first_at if mine and isinstance(first_at, int) else None,
+            replay=_text(headers, names.REPLAY) if mine else "",
         )
 
     def _rejected(self, headers: Mapping[str, Value], noted: int) -> int:
@@ -167,11 +173,10 @@ class LayoutRoutes:
             case ConsumerLayout.RETURN:
                 return asked_ms
             case ConsumerLayout.LADDER:
-                own = schedule.choices_ms(past.attempt)
-                return own[len(own) // 2] if asked_ms in own else asked_ms
+                on_rung = self._on_rung(past.attempt, schedule, asked_ms)
+                return schedule.typical_ms(past.attempt) if on_rung else asked_ms
             case ConsumerLayout.LOOP | ConsumerLayout.NATIVE:
-                own = schedule.choices_ms(past.attempt)
-                return own[len(own) // 2] if own else None
+                return schedule.typical_ms(past.attempt)
             case ConsumerLayout.EXTERNAL:
                 return None
             case _:
@@ -186,10 +191,8 @@ class LayoutRoutes:
                 return Send(exchange=ASKED, routing_key=asked_name(asked_ms), leg=Leg.WAIT, headers=headers)
             case ConsumerLayout.RETURN:
                 return Send(routing_key=level_name(asked_ms), leg=Leg.WAIT, headers=headers)
-            case ConsumerLayout.LADDER if asked_ms in schedule.choices_ms(past.attempt):
-                rung = ladder.rung_name(self.queue, min(retry, schedule.retries))
-                exchange = ladder.retry_exchange_name(self.queue)
-                return Send(exchange=exchange, routing_key=rung, headers=headers)
+            case ConsumerLayout.LADDER if self._on_rung(past.attempt, schedule, asked_ms):
+                return self._rung(retry, schedule, headers)
             case ConsumerLayout.LADDER:
                 by = "" if self._levels_ms is None else ASKED
                 return Send(exchange=by, routing_key=extra_rung_name(self.queue, asked_ms), headers=headers)
@@ -199,6 +202,24 @@ class LayoutRoutes:
                 return Reject(requeue=True)
             case _:
                 assert_never(self.layout)
+
+    def _on_rung(self, attempt: int, schedule: Schedule, asked_ms: int) -> bool:
+        """Whether a ladder's rung has this delay; where no others can be opened it has the jitter's too."""
+        if self._levels_ms is None:
+            return asked_ms in schedule.choices_ms(attempt)
+        return asked_ms == schedule.typical_ms(attempt)
+
+    def _rung(self, retry: int, schedule: Schedule, headers: Mapping[str, Value]) -> Send:
+        rung = ladder.rung_name(self.queue, min(retry, schedule.retries))
+        return Send(exchange=ladder.retry_exchange_name(self.queue), routing_key=rung, headers=headers)
+
+    def on_its_rung(self, past: Past, schedule: Schedule, verdict: Send | Wrap) -> Send | Wrap:
+        """A retry without its jitter, where the queue of that cannot be opened; anything else as it is."""
+        if self.layout is not ConsumerLayout.LADDER or not isinstance(verdict, Send):
+            return verdict
+        if delay_of(self.queue, verdict.routing_key) not in schedule.choices_ms(past.attempt):
+            return verdict
+        return self._rung(past.attempt + 1, schedule, verdict.headers)
 
     def aside(
         self, past: Past, details: Mapping[str, Value], *, cause: Cause, why: str, at_ms: int
@@ -270,7 +291,7 @@ def delays_of(
                 ladder.rung_name(queue, retry): own[min(retry, len(own)) - 1]
                 for retry in range(1, schedule.retries + 1)
             }
-            extra = sorted(asked - schedule.levels_ms)
+            extra = sorted((asked | schedule.levels_ms) - set(own))
             return {**rungs, **{extra_rung_name(queue, ms): ms for ms in extra}}
         case ConsumerLayout.LOOP:
             return {looping.retry_queue_name(queue): next(iter(schedule.levels_ms), 0)}
@@ -307,6 +328,21 @@ def delay_of(queue: str, target: str) -> int | None:
     if digits.isdecimal() and len(digits) <= 10 and target == extra_rung_name(queue, int(digits)):
         return int(digits)
     return None
+
+
+def asked_delay_of(way: ConsumerLayout, queue: str, target: str) -> int | None:
+    """How long letters wait in a queue that a handler of `queue` may have asked for; None: it is none."""
+    match way:
+        case ConsumerLayout.LADDER:
+            return delay_of(queue, target)
+        case ConsumerLayout.RETURN:
+            digits = target.removeprefix(_ASKED)
+            asked = target != digits and digits.isdecimal() and target == asked_name(int(digits[:10]))
+            return int(digits) if asked else None
+        case ConsumerLayout.LOOP | ConsumerLayout.NATIVE | ConsumerLayout.EXTERNAL:
+            return None
+        case _:
+            assert_never(way)
 
 
 def extra_rung(queue: str, target: str) -> Queue | None:

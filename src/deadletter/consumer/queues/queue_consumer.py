@@ -20,9 +20,9 @@ from typing import Final, assert_never
 from deadletter.amqp.channel import Delivery
 from deadletter.broker.session import Link
 from deadletter.consumer.events import Audience
-from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.failure_details import Teller
-from deadletter.consumer.handlers.handling import Handler
+from deadletter.consumer.handlers.routing import AnyHandler
+from deadletter.consumer.publishing.mailing import AppMail
 from deadletter.consumer.queues.hand import Hand
 from deadletter.consumer.queues.layout_routes import LayoutRoutes, Past
 from deadletter.consumer.queues.settling import InHand, Settler
@@ -47,13 +47,14 @@ class QueueConsumer:
     def __init__(
         self,
         plan: ConsumePlan,
-        handler: Handler | BatchHandler,
+        handler: AnyHandler,
         paths: LayoutRoutes,
         *,
         teller: Teller,
         emit: Audience,
         mend: Callable[[str], Awaitable[None]],
         leave: Callable[[SystemExit | KeyboardInterrupt], None],
+        mail: AppMail | None = None,
         budget: Budget | None = None,
         dice: Callable[[], float] = random.random,
     ) -> None:
@@ -71,7 +72,7 @@ class QueueConsumer:
             budget=budget,
             dice=dice,
         )
-        self._workers = Workers(plan, handler, self._settler, on_fail=self._wake.set, leave=leave)
+        self._workers = Workers(plan, handler, self._settler, on_fail=self._wake.set, leave=leave, mail=mail)
         self._suspects: deque[InHand] = deque()
         self._alone: asyncio.Task[None] | None = None
         """Sees to the first suspect."""

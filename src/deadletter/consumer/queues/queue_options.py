@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
@@ -10,11 +10,15 @@ from typing import Any, Final
 from deadletter.consumer.backoffs import Delays, exponential
 from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.handling import Handler
+from deadletter.consumer.handlers.middleware import Middleware
 from deadletter.consumer.handlers.once import MessageKey
+from deadletter.consumer.handlers.routing import AnyHandler
 from deadletter.consumer.idempotency import Ids
 from deadletter.consumer.outcomes import OnErrorRule, Rules
 from deadletter.consumer.queues.health_wait import HealthCheck
+from deadletter.consumer.queues.own_queue import PLAIN, Bind, OwnQueue, QueueType, own_queue
 from deadletter.consumer.queues.queue_consumer import ConsumePlan
+from deadletter.core.letter.field_table import Value
 from deadletter.core.topology.layout_names import LAYOUT_NAMES, LayoutName
 from deadletter.errors import UsageError
 
@@ -29,10 +33,11 @@ class QueueOptions:
     """One queue: how it is consumed, by what, in which layout."""
 
     plan: ConsumePlan
-    handler: Handler | BatchHandler
+    handler: AnyHandler
     layout: LayoutName
     budget_per_minute: float | None = None
     health: HealthCheck | None = None
+    own: OwnQueue = PLAIN
 
     @property
     def queue(self) -> str:
@@ -60,21 +65,29 @@ class QueueWishes:
     health: HealthCheck | None
     idempotent: Ids | None
     key: MessageKey | None
+    bind: Iterable[Bind] = ()
+    queue_type: QueueType | None = None
+    arguments: Mapping[str, Value] | None = None
+    delivery_limit: int | None = None
+    middleware: tuple[Middleware, ...] = ()
     size: int | None = None
     wait: float = 0.0
 
-    def options(self, function: Callable[..., Any]) -> QueueOptions:
-        """Raises UsageError for what cannot be."""
-        rules = self._rules()
+    def handler(self, function: Callable[..., Any]) -> Handler | BatchHandler:
+        """Raises UsageError for a function that cannot be one."""
         kind: type[Handler | BatchHandler] = Handler if self.size is None else BatchHandler
-        handler = kind(
+        return kind(
             function,
-            rules,
+            self._rules(),
             timeout_s=self.timeout,
             concurrency=self.concurrency,
             idempotent=self.idempotent,
             key=self.key,
+            middleware=self.middleware,
         )
+
+    def options(self, handler: AnyHandler) -> QueueOptions:
+        """Of the queue, with this handler."""
         return QueueOptions(
             plan=ConsumePlan(
                 queue=self.queue,
@@ -88,6 +101,7 @@ class QueueWishes:
             layout=self.layout,
             budget_per_minute=self.budget,
             health=self.health,
+            own=self._own(),
         )
 
     def check(self) -> None:
@@ -110,7 +124,22 @@ class QueueWishes:
             raise self._refusal("budget", "retries a minute, at least 0.1", self.budget)
         if self.key is not None and self.idempotent is None:
             raise self._refusal("key", "idempotent=… beside it", "none")
+        if self.size is not None and self.middleware:
+            raise self._refusal(
+                "middleware", "none around a batch: it stands around one message at a time", "some"
+            )
+        self._own()
         self._rules()
+
+    def _own(self) -> OwnQueue:
+        return own_queue(
+            self.queue,
+            layout=self.layout,
+            queue_type=self.queue_type,
+            arguments=self.arguments,
+            delivery_limit=self.delivery_limit,
+            bind=self.bind,
+        )
 
     def _rules(self) -> Rules:
         backoff = exponential(cap=600, jitter=0.2) if self.backoff is None else self.backoff

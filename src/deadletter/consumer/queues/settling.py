@@ -29,6 +29,7 @@ from deadletter.consumer.events import Audience, Fate, Handled
 from deadletter.consumer.handlers.failure_details import Teller, slimmer, type_of
 from deadletter.consumer.handlers.handler_end import AlreadyDone, Done, Failed, HandlerEnd, decided
 from deadletter.consumer.outcomes import Rules
+from deadletter.consumer.queues.done_words import DoneWords
 from deadletter.consumer.queues.hand import Hand
 from deadletter.consumer.queues.layout_routes import LayoutRoutes, Past, Reject, RouteOut, rounded_ms
 from deadletter.core.deciding.decision import Discard, Leave, Park, Retry
@@ -102,9 +103,11 @@ class Settler:
         self._closing = False
         self.intake: Hand | None = None
         self._outlet: Outlet | None = None
+        self._words: Final = DoneWords()
 
     async def open(self, link: Link) -> None:
         """Ready to publish. Whoever opens the intake gives it here."""
+        self._words.renew(link)
         self._outlet = await Outlet.open(
             await link.connection("publish"),
             run=secrets.token_hex(8),
@@ -149,6 +152,7 @@ class Settler:
         for task in self._placing:
             task.cancel()
         await asyncio.gather(*self._placing, return_exceptions=True)
+        await self._words.close()
         for channel in (self.intake, self._outlet):
             try:
                 if channel is not None:
@@ -162,6 +166,8 @@ class Settler:
         match end:
             case Done():
                 self._ack(held)
+                if held.past.replay:
+                    self._words.done(held.letter.id, held.past.replay)
                 if self._emit:
                     self._emit(
                         Handled(
@@ -174,6 +180,8 @@ class Settler:
                     )
             case AlreadyDone():
                 self._ack(held)
+                if held.past.replay:
+                    self._words.done(held.letter.id, held.past.replay)
                 self._tell(Fate.SKIPPED, held, why="it was done before", cause=Cause.ALREADY_DONE)
             case Failed(error=error):
                 self._failed(held, error, seconds)
@@ -312,6 +320,7 @@ class Settler:
         why = f"{place} did not take it: {outcome.value}"
         if outcome is Landed.UNROUTABLE and (trouble := await self._mended(verdict)):
             why = f"{why}, and it cannot be declared: {trouble}"
+            verdict = self._paths.on_its_rung(held.past, self._rules.schedule, verdict)
         # A delay that is used for the first time is declared in passing; that is nothing to tell.
         if held.tries > 1 or outcome is Landed.REFUSED:
             self._tell(Fate.STUCK, held, why=why, cause=outcome.value)
@@ -369,7 +378,7 @@ class Settler:
         delay_ms: int | None = None,
         seconds: float | None = None,
     ) -> None:
-        if self._emit:
+        if self._emit or fate is not Fate.SKIPPED:
             self._emit(
                 Handled(
                     queue=self._paths.queue,
@@ -381,6 +390,7 @@ class Settler:
                     error="" if error is None else type_of(error),
                     seconds=seconds,
                     letter=held.letter,
+                    raised=error,
                 )
             )
 

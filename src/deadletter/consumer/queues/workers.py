@@ -22,8 +22,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from deadletter.consumer.handlers.batching import BatchHandler
 from deadletter.consumer.handlers.handler_end import DONE, HandlerEnd
-from deadletter.consumer.handlers.handling import Handler
+from deadletter.consumer.handlers.routing import AnyHandler
 from deadletter.consumer.message import Message
+from deadletter.consumer.publishing.mailing import AppMail
 from deadletter.consumer.queues.settling import InHand, Settler
 from deadletter.errors import DeadletterError, MessageError, MoveFailed
 
@@ -105,13 +106,15 @@ class Workers:
     def __init__(
         self,
         plan: ConsumePlan,
-        handler: Handler | BatchHandler,
+        handler: AnyHandler,
         settler: Settler,
         *,
         on_fail: Callable[[], None],
         leave: Callable[[SystemExit | KeyboardInterrupt], None],
+        mail: AppMail | None = None,
     ) -> None:
         self._plan = plan
+        self._mail = mail
         self._handler = handler
         self._settler = settler
         self._on_fail = on_fail
@@ -133,8 +136,8 @@ class Workers:
     # -- life --------------------------------------------------------------------------------------------
     def start(self) -> None:
         """As many as may be at work at once."""
-        self._handler.open(self._give_up)
-        work = self._work_one_by_one if isinstance(self._handler, Handler) else self._work_in_batches
+        self._handler.open(self._give_up, self._mail)
+        work = self._work_in_batches if isinstance(self._handler, BatchHandler) else self._work_one_by_one
         for _ in range(min(self._plan.concurrency, self._plan.prefetch)):
             self.task(work)
 
@@ -225,14 +228,14 @@ class Workers:
 
     async def _work_one_by_one(self) -> None:
         inbox, settler, loop, runs = self.inbox, self._settler, self._loop, self._runs
-        handler, me = self._handler, asyncio.current_task()
-        assert isinstance(handler, Handler)
+        handler, mail, me = self._handler, self._mail, asyncio.current_task()
+        assert not isinstance(handler, BatchHandler)
         assert me is not None
         while not self._dismissed:
             while not inbox or self.closing:
                 await self._more()
             held = inbox.popleft()
-            message = Message(held.letter, held.past.attempt)
+            message = Message(held.letter, held.past.attempt, mail)
             begun = loop.time()
             runs[me] = HandlerRun(begun, (held,), (message,))
             try:
@@ -275,16 +278,16 @@ class Workers:
         """These, in one call."""
         me = asyncio.current_task()
         assert me is not None
-        messages = [Message(held.letter, held.past.attempt) for held in batch]
+        messages = [Message(held.letter, held.past.attempt, self._mail) for held in batch]
         begun = self._loop.time()
         self._runs[me] = HandlerRun(begun, batch, messages)
         try:
             if any(held.past.deliveries for held in batch):
                 await self._originals_gone()
-            if isinstance(self._handler, Handler):
-                outcomes = [await self._handler(messages[0])]
-            else:
+            if isinstance(self._handler, BatchHandler):
                 outcomes = await self._handler(messages)
+            else:
+                outcomes = [await self._handler(messages[0])]
         except asyncio.CancelledError as cancelled:
             outcomes = self._cancelled(me, cancelled)
         except BaseException:

@@ -126,6 +126,11 @@ class Schedule:
         """The levels for the retry after `attempt` earlier ones. Empty when there are no retries at all."""
         return self.rungs[min(max(attempt, 0), len(self.rungs) - 1)] if self.rungs else ()
 
+    def typical_ms(self, attempt: int) -> int | None:
+        """The middle one of them; None when there are no retries."""
+        choices = self.choices_ms(attempt)
+        return choices[len(choices) // 2] if choices else None
+
     def delay_ms(self, attempt: int, dice: float) -> int | None:
         """The level the dice choose, every choice as likely as the other; None when there are no retries."""
         choices = self.choices_ms(attempt)

@@ -23,6 +23,7 @@ from deadletter.core.deciding.decide import (
 from deadletter.core.deciding.decision import Decision, Retry
 from deadletter.core.deciding.letter_view import LetterView
 from deadletter.core.deciding.policy import JqCondition, Policies, Policy
+from deadletter.core.letter import header_values, names
 
 MAX_STEPS: Final = 100
 
@@ -112,3 +113,35 @@ def _considered(
         refusal = policy.match.refusal(letter) or "its body condition says no"
         seen.append(Considered(policy=policy.name, refusal=refusal))
     return tuple(seen)
+
+
+_OF_THE_TRIP: Final = frozenset({names.DEATHS, names.DELIVERIES, names.HOME, names.X_DEATH})
+
+
+def failing_again(headers: Mapping[str, object], now: datetime) -> Mapping[str, object]:
+    """The headers of a letter that was parked, as it would have them when it went back to its origin and
+    failed there once more: one death, and no retry before it. One without a named origin stays as it is."""
+    origin = header_values.name(headers.get(names.ORIGIN_QUEUE))
+    if origin is None:
+        return headers
+    died = _died_in(origin, headers.get(names.DEATHS))
+    exchange = header_values.name(headers.get(names.ORIGIN_EXCHANGE)) or died.get("exchange") or ""
+    key = header_values.name(headers.get(names.ORIGIN_ROUTING_KEY))
+    death = {
+        "queue": origin,
+        "reason": "rejected",
+        "count": 1,
+        "exchange": exchange,
+        "routing-keys": died.get("routing-keys", [origin]) if key is None else [key],
+        "time": now,
+    }
+    kept = {name: value for name, value in headers.items() if name not in _OF_THE_TRIP}
+    return {**kept, names.ATTEMPT: 0, names.X_DEATH: [death]}
+
+
+def _died_in(origin: str, deaths: object) -> Mapping[str, object]:
+    """The newest of the deaths that were put aside which was there."""
+    for one in deaths if isinstance(deaths, list | tuple) else ():
+        if isinstance(one, Mapping) and one.get("queue") == origin:
+            return one
+    return {}

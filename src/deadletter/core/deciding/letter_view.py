@@ -139,6 +139,38 @@ def view_letter(
     )
 
 
+class Gist(NamedTuple):
+    """What of a view says where a letter failed, and of what. Empty: nothing says so."""
+
+    queue: str
+    reason: str
+    cause: str
+    failure: Failure | None
+    death: Death | None
+    """The newest of its own."""
+
+
+def gist(headers: Mapping[str, object], body: bytes = b"") -> Gist:
+    """As a view of a letter at an unknown place tells it. Where the broker wrote no death, as in nearly all
+    that are parked, deaths that others noted decide nothing, and are not read."""
+    if headers.get(names.X_DEATH) is not None:
+        view = view_letter(headers, broker_keeps_client_deaths=False, body=body)
+        aside, deaths = view.put_aside, view.history.recent
+        return Gist(
+            view.origin.queue if view.origin else "",
+            view.reason or "",
+            aside.cause if aside else "",
+            view.failure,
+            deaths[0] if deaths else None,
+        )
+    failure = read_failure(headers, body)
+    queue = header_values.name(headers.get(names.ORIGIN_QUEUE))
+    if not queue or names.is_ours(queue):
+        queue = failure.queue if failure is not None and failure.queue_header is not None else None
+    cause = header_values.text(headers.get(names.CAUSE), _CAUSE_CHARS)
+    return Gist(queue if queue and not names.is_ours(queue) else "", "", cause or "", failure, None)
+
+
 def _origin(provenance: Provenance) -> Origin | None:
     match provenance:
         case Fresh() | Returned() | Copied() | Claimed():

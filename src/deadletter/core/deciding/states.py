@@ -30,6 +30,8 @@ class State(StrEnum):
     """In the store and in no queue any more, for a person."""
     SET_ASIDE = "discarded in the store"
     """Still there, whole: it can be taken back until its time is over."""
+    CLAIMED = "in a replay"
+    """In the store, and a replay is going to send it: nobody else may."""
     DONE = "done"
     """Its handler succeeded, now or before."""
     FORGOTTEN = "forgotten"
@@ -68,6 +70,12 @@ class Step(StrEnum):
     """Committed in the store, then acked."""
     TAKEN_BACK = "taken back"
     """It was discarded in the store, and somebody thought better of it."""
+    CLAIMED = "claimed"
+    """A replay has it."""
+    REPLAYED = "sent"
+    """By a replay, and confirmed by the broker."""
+    LET_GO = "let go"
+    """Refused by the broker, or its replay ended before: it is in the store as before."""
     FORGOTTEN = "forgotten"
     """By retention: its age, or what came after it."""
     DISCARDED = "discarded"
@@ -169,7 +177,13 @@ STEPS: Final[tuple[Transition, ...]] = (
     *_taken(Actor.SERVICE, State.PARKED, {Step.STORED: State.STORED, Step.LEFT: None, Step.FAILED: None}),
     *_taken(Actor.PERSON, State.STORED, {Step.DISCARDED: State.SET_ASIDE}),
     *_taken(Actor.PERSON, State.SET_ASIDE, {Step.TAKEN_BACK: State.STORED}),
-    *_taken(Actor.SERVICE, State.STORED, {Step.FORGOTTEN: State.FORGOTTEN}),
+    *_taken(Actor.SERVICE, State.STORED, {Step.CLAIMED: State.CLAIMED, Step.FORGOTTEN: State.FORGOTTEN}),
+    *_taken(
+        Actor.SERVICE,
+        State.CLAIMED,
+        {Step.REPLAYED: State.IN_ORIGIN, Step.LET_GO: State.STORED, Step.FAILED: None},
+    ),
+    *_taken(Actor.PERSON, State.CLAIMED, {Step.LET_GO: State.STORED}),
     *_taken(Actor.SERVICE, State.SET_ASIDE, {Step.FORGOTTEN: State.FORGOTTEN}),
 )
 ENDS: Final = frozenset({State.DONE, State.DISCARDED, State.FORGOTTEN})

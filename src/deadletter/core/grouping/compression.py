@@ -17,6 +17,8 @@ _PLAIN: Final = b"\0"
 _DEFLATED: Final = b"\1"
 _WORTH_BYTES: Final = 32
 _LEVEL: Final = 6
+_SMALL_LEVEL: Final = 3
+"""Of small letters most is known: a fiftieth more bytes, a quarter less time."""
 _SMALL_BYTES: Final = 16 * 1024
 _SMALL_WINDOW: Final = -13
 """For small letters: a large window costs more to set up than to use."""
@@ -47,8 +49,9 @@ def packed(data: bytes, known: bytes = b"") -> bytes:
     """Smaller where that is worth it. `known`: what it is likely to resemble, needed to unpack it again."""
     if len(data) < _WORTH_BYTES:
         return _PLAIN + data
-    window = _SMALL_WINDOW if len(data) <= _SMALL_BYTES else _WINDOW
-    press = zlib.compressobj(_LEVEL, zlib.DEFLATED, window, zdict=_DICTIONARY_1 + known)
+    small_one = len(data) <= _SMALL_BYTES
+    level, window = (_SMALL_LEVEL, _SMALL_WINDOW) if small_one else (_LEVEL, _WINDOW)
+    press = zlib.compressobj(level, zlib.DEFLATED, window, zdict=_DICTIONARY_1 + known)
     small = b"".join((_DEFLATED, press.compress(data), press.flush()))
     return small if len(small) <= len(data) else _PLAIN + data
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from deadletter.core.access.scope import WHOLE, Scope
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_states import GroupState
 
@@ -29,3 +30,4 @@ class GroupQuery:
     limit: int = 50
     offset: int = 0
     """There are thousands of groups, not millions: pages are counted."""
+    scope: Scope = WHOLE

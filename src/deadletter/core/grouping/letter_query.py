@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from deadletter.core.access.scope import WHOLE, Scope
+
 MAX_LIMIT: Final = 1_000
 
 
@@ -22,6 +24,10 @@ class LetterState(StrEnum):
 
     OPEN = "open"
     DISCARDED = "discarded"
+    CLAIMED = "claimed"
+    """A replay is going to send it."""
+    REPLAYED = "replayed"
+    """A replay sent it, and a queue has it again: what is here is its history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +59,26 @@ class LetterQuery:
     after: int | None = None
     """Go on after this letter."""
     limit: int = 50
+    scope: Scope = WHOLE
+    """What whoever asks may see: nothing else is found, and nothing is found by what they do not see."""
 
     @property
     def looks_inside(self) -> bool:
         """Whether a letter has to be unpacked to know."""
-        return bool(self.headers or self.text or self.where)
+        quotes = bool(self.error and self.scope.masks)
+        return bool(self.headers or self.text or self.where or quotes)
+
+    @property
+    def asks_for_places(self) -> bool:
+        """Whether it asks for nothing but places, a group and a state: how many those are is kept."""
+        return self == LetterQuery(
+            vhost=self.vhost,
+            queue=self.queue,
+            origin=self.origin,
+            group=self.group,
+            state=self.state,
+            order=self.order,
+            after=self.after,
+            limit=self.limit,
+            scope=self.scope,
+        )

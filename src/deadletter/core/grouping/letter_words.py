@@ -12,6 +12,7 @@ from typing import Final
 
 MAX_WORD_CHARS: Final = 200
 _WORD: Final = re.compile(rf"[0-9a-z\x80-\U0010ffff]{{1,{MAX_WORD_CHARS}}}")
+_ASCII: Final = "".join(one if _WORD.match(one) else " " for one in map(chr, range(128)))
 _NO_WORD: Final = re.compile(r"[^\x00-\x7f\w]")
 _NO_SPACES: Final = re.compile(
     r"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff])"
@@ -29,4 +30,9 @@ def divided(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """The words of a text, in their order."""
-    return _WORD.findall(divided(text))
+    text = divided(text)
+    if text.isascii():  # a fifth of the time
+        words = text.translate(_ASCII).split()
+        if max(map(len, words), default=0) <= MAX_WORD_CHARS:
+            return words
+    return _WORD.findall(text)

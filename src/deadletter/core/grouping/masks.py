@@ -17,6 +17,7 @@ MAX_CHARS: Final = 4_000
 _LINES: Final = 3
 _STRUCTURED_KEYS: Final = ("code", "type", "path", "loc", "field", "rule", "keyword", "instancePath", "error")
 """In a message that is JSON, a validator's mostly, the values of these keys say what went wrong."""
+_JSON_EDGES: Final = (("[", "]"), ("{", "}"))
 _STRUCTURED_MAX: Final = 12
 _MAX_MASKED_CHARS: Final = 600
 
@@ -34,8 +35,13 @@ _KEPT: Final = (
     rf"|['\"`]{_NAME}['\"`] (?=is (?:undefined|not defined|not a function|missing|required))"
     rf"|['\"`]{_NAME}['\"`] (?=object has no attribute|object is not)"
 )
-_PLAIN: Final = r"(?<![\w=])(?!localhost\b)[A-Za-z][a-z]*(?= |$)"
-"""A word with which no mask begins: it is passed in one step, and not tried letter by letter."""
+_WORD: Final = r"(?!localhost\b)[A-Za-z][a-z]*(?= |$)"
+_PLAIN: Final = (
+    rf"(?<![\w=]){_WORD}"
+    rf"(?: (?!(?i:status|http|code|error)|(?:{_NAMING})){_WORD})*"
+)
+"""Words with which no mask begins: they are passed in one step, and not tried letter by letter. Those after
+the first must not begin with a word of which something is kept (`_KEPT`)."""
 _MASKS: Final[tuple[tuple[str, str], ...]] = (
     ("kept", f"{_KEPT}|{_PLAIN}"),
     ("input", r"\binput_value=.{0,2000}?, input_type"),
@@ -110,10 +116,10 @@ _MASKS: Final[tuple[tuple[str, str], ...]] = (
 _NEVER_BY: Final = {
     "a": ("traceparent", "ulid", "date", "time", "address", "duration", "quoted", "subs", "number"),
     "1": ("kept", "input", "url", "jwt", "path", "quoted", "subs"),
-    "-": (),
+    "-": ("input", "url", "traceparent", "uuid", "jwt", "ulid", "address", "hex", "id"),
 }
-"""Which masks cannot begin with a letter, with a digit, with anything else: they are not tried there, which
-saves two fifths of the time. With a space none does."""
+"""Which masks cannot begin with a letter, with a digit, with anything else (which digits of other scripts
+are): they are not tried there, which saves half of the time. With a space none does."""
 
 
 def _beginning(kind: str) -> str:
@@ -162,7 +168,7 @@ def mask(message: str) -> Masked:
 
 def _structured(text: str) -> str:
     """What a message that is JSON says under the keys of validators; empty where it is none."""
-    if text.lstrip()[:1] not in ("[", "{"):
+    if (text.lstrip()[:1], text.rstrip()[-1:]) not in _JSON_EDGES:
         return ""
     try:
         told = json.loads(text)

@@ -41,7 +41,7 @@ class Settled:
     """Pairs that a person took apart, by the groups in which their letters are now."""
 
 
-class Settling:
+class GroupSettling:
     """`moved`: how many letters went from one group to another. `split`: pairs that a person took apart.
     `same`: pairs that are one group by their letters' keys, and so are to be shown as one."""
 

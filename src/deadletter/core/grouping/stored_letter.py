@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from deadletter.core.deciding.deaths import Death
 from deadletter.core.deciding.failure import Failure, read_failure
-from deadletter.core.deciding.letter_view import LetterView, view_letter
+from deadletter.core.deciding.letter_view import gist
+from deadletter.core.grouping.dictionaries import PackedContent
 from deadletter.core.grouping.fingerprint import Fingerprint, Symptom
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.letter import header_values, message, names, wrapping
@@ -34,7 +34,7 @@ HEADER_CHARS: Final = 200
 _ERROR_CHARS: Final = 300
 _NAME_CHARS: Final = 255
 _JSON_TYPES: Final = ("application/json", "text/json")
-_UNKNOWN: Final = "(unknown)"
+UNKNOWN_ORIGIN: Final = "(unknown)"
 """The origin of a letter that does not say it."""
 
 
@@ -66,6 +66,8 @@ class StoredLetter(NamedTuple):
     text: str
     """What free text is looked for in."""
     letter: Letter
+    packed: PackedContent | None = None
+    """Its bytes, where whoever read it has packed them, too."""
 
 
 def stored_letter(
@@ -78,37 +80,26 @@ def stored_letter(
     except MessageError:
         alike = blake2b(letter.message.properties + letter.body, digest_size=16).digest()
         letter_id = alike.hex()
-    view = view_letter(
-        headers, broker_keeps_client_deaths=False, content_type=properties.content_type, body=body
-    )
-    origin = header_values.name(headers.get(names.ORIGIN_QUEUE)) or (view.origin.queue if view.origin else "")
-    aside = view.put_aside
-    cause = header_values.text(outer.get(names.CAUSE), _NAME_CHARS) or (aside.cause if aside else "")
-    failure = view.failure
-    found = grouping.of(
-        Symptom(
-            origin=origin or _UNKNOWN,
-            reason=view.reason or "",
-            cause=cause,
-            failure=failure,
-            undecodable=_undecodable(properties, body, cause, failure),
-            headers=headers,
-        )
-    )
+    queue, reason, aside, failure, death = gist(headers, body)
+    origin = header_values.name(headers.get(names.ORIGIN_QUEUE)) or queue or UNKNOWN_ORIGIN
+    cause = header_values.text(outer.get(names.CAUSE), _NAME_CHARS) or aside
+    attempt = header_values.count(headers.get(names.ATTEMPT))
+    undecodable = _undecodable(properties, body, cause, failure)
+    found = grouping.of(Symptom(origin, reason, cause, failure, undecodable, headers))
     error = ": ".join(filter(None, (failure.error_type, failure.message))) if failure else ""
     return StoredLetter(
         letter_id=letter_id,
-        same=_same(vhost, letter_id, headers, view, alike),
+        same=_same(vhost, letter_id, headers, attempt, death, alike),
         message=_message_key(letter, outer),
         vhost=vhost,
         queue=letter.source,
-        origin=origin or _UNKNOWN,
+        origin=origin,
         exchange=letter.exchange,
         routing_key=header_values.name(headers.get(names.ORIGIN_ROUTING_KEY)) or letter.routing_key,
-        reason=view.reason or "",
+        reason=reason,
         cause=cause,
-        attempt=header_values.count(headers.get(names.ATTEMPT)) or 0,
-        died_at_ms=_died_at_ms(outer, view, now_ms),
+        attempt=attempt or 0,
+        died_at_ms=_died_at_ms(outer, failure, death, now_ms),
         message_id=(properties.message_id or "")[:_NAME_CHARS],
         type=(properties.type or "")[:_NAME_CHARS],
         error=error[:_ERROR_CHARS],
@@ -122,7 +113,10 @@ def stored_letter(
 
 def searched_text(letter: Letter) -> str:
     """What free text is looked for in: the same, whenever it is asked."""
-    read = read_inside(letter)
+    return searched_inside(read_inside(letter))
+
+
+def searched_inside(read: Inside) -> str:
     return _text(read.properties, read.headers, read.body, read_failure(read.headers, read.body))
 
 
@@ -155,6 +149,15 @@ def read_inside(letter: Letter) -> Inside:
     return Inside(outer, properties, properties.headers or {}, body, wrapped)
 
 
+def unwrapped(letter: Letter) -> Letter:
+    """The letter itself, or the one inside it. MessageError: its properties cannot be read."""
+    inside = wrapping.unwrap(letter.message)
+    if inside is None:
+        return letter
+    came_by = wrapping.came_by(letter.message) or letter.came_by
+    return Letter(source=letter.source, message=inside, came_by=came_by, redelivered=letter.redelivered)
+
+
 def is_searched(header: str) -> bool:
     """Whether the values of this header are in what free text is looked for in: the application's own are."""
     return (
@@ -162,9 +165,17 @@ def is_searched(header: str) -> bool:
     )
 
 
-def _same(vhost: str, letter_id: str, headers: Mapping[str, object], view: LetterView, alike: bytes) -> bytes:
-    death: Death | None = view.history.recent[0] if view.history.recent else None
-    told = (vhost, letter_id, header_values.count(headers.get(names.ATTEMPT)), death)
+def _same(
+    vhost: str,
+    letter_id: str,
+    headers: Mapping[str, object],
+    attempt: int | None,
+    death: Death | None,
+    alike: bytes,
+) -> bytes:
+    told: tuple[object, ...] = (vhost, letter_id, attempt, death)
+    if names.REPLAY in headers:  # it begins anew with each replay, and may fail in the same way
+        told = (*told, header_values.count(headers[names.REPLAY]))
     return blake2b(repr(told).encode() + alike, digest_size=16).digest()
 
 
@@ -176,16 +187,16 @@ def _message_key(letter: Letter, outer: Mapping[str, object]) -> bytes | None:
     return blake2b(repr(told).encode() + letter.body, digest_size=16).digest()
 
 
-def _died_at_ms(outer: Mapping[str, object], view: LetterView, now_ms: int) -> int:
+def _died_at_ms(
+    outer: Mapping[str, object], failure: Failure | None, death: Death | None, now_ms: int
+) -> int:
     """When it failed last, as near as anybody wrote it down."""
-    failed: datetime | None = view.failure.at if view.failure else None
-    moments = (
-        header_values.moment(outer.get(names.PARKED_AT)),
-        failed,
-        view.history.recent[0].first_at if view.history.recent else None,
-    )
-    first = next((at for at in moments if at is not None), None)
-    return int(first.timestamp() * 1000) if first is not None else now_ms
+    at = header_values.moment(outer.get(names.PARKED_AT))
+    if at is None and failure is not None:
+        at = failure.at
+    if at is None and death is not None:
+        at = death.first_at
+    return int(at.timestamp() * 1000) if at is not None else now_ms
 
 
 def _undecodable(properties: View, body: bytes, cause: str, failure: Failure | None) -> str:

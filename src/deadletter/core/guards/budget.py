@@ -93,6 +93,11 @@ class Budget:
         self._used.add(now)
         return True
 
+    def left(self, now: float) -> int:
+        """How many may go at once now."""
+        self._fill(now)
+        return int(self._tokens + 1 - _ENOUGH) if self._per_minute else 0
+
     def wait_s(self, now: float) -> float:
         """How long until the next one may; at most a minute, because the budget may have grown by then."""
         self._fill(now)

@@ -222,8 +222,11 @@ class Gate:
         if self._breaker is not None:
             self._breaker.open(now)
 
-    def refused(self, now: float) -> None:
-        """The origin did not take a letter."""
+    def refused(self, now: float, *, unasked: bool = False) -> None:
+        """The origin did not take a letter. `unasked`: no gate had let it through. Where a probe is due, that
+        was it."""
+        if unasked:
+            self._refusals.probe_sent(now)
         self._refusals.refused(now)
         self._free_until = 0.0
 

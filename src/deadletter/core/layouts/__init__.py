@@ -57,6 +57,7 @@ def plan(
     declare_queue: bool = False,
     more_levels_ms: Iterable[int] = (),
     there: Topology | None = None,
+    delivery_limit: int | None = None,
 ) -> Plan:
     """What this layout declares for a queue; see `Request` for what each argument means.
 
@@ -70,6 +71,7 @@ def plan(
         declare_queue=declare_queue,
         more_levels_ms=frozenset(more_levels_ms),
         there=there,
+        delivery_limit=delivery_limit,
     )
     return _auto(request) if layout == AUTO else _named(layout).design(request)
 

@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from deadletter.core.layouts.pieces import SAFELY, Parts, exact_policy, policy_now, resting_queue, towards
+from deadletter.core.layouts.pieces import (
+    SAFELY,
+    Parts,
+    exact_policy,
+    policy_now,
+    resting_queue,
+    towards,
+    unlimited,
+)
 from deadletter.core.layouts.request import Request
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology import merging
@@ -76,11 +84,22 @@ def _policy(request: Request, settings: Mapping[str, Value]) -> Parts:
     why_not = _why_not_safely(request)
     if why_not is not None:
         notes.append(f"{request.queue} dead-letters at most once: {why_not}.")
-    wanted = {**settings, **(SAFELY if why_not is None else {})}
+    wanted = {**settings, **_limit(request), **(SAFELY if why_not is None else {})}
     holding = policy_now(request, _queue(request))
     if holding is not None:
         notes.append(_carried_note(request, holding, wanted))
     return Parts(policies=(exact_policy(_queue(request), wanted, holding),), notes=tuple(notes))
+
+
+def _limit(request: Request) -> Mapping[str, Value]:
+    """RabbitMQ 3 has no limit unless one is set, and takes -1 for 0."""
+    match request.delivery_limit:
+        case None:
+            return {}
+        case -1:
+            return unlimited(request)
+        case limit:
+            return {"delivery-limit": limit}
 
 
 def _carried_note(request: Request, holding: BrokerPolicy, settings: Mapping[str, Value]) -> str:

@@ -21,6 +21,10 @@ from deadletter.core.topology.vhost import Binding, Exchange
 from deadletter.errors import UsageError
 
 NAME = "ladder"
+_OTHERS: Final = (
+    "What jitter and error rules choose beside it, a consumer opens when it needs it "
+    "(<queue>__retry.<ms>ms); adapters keep to these."
+)
 CORRECTIONS: Final = (
     Correction(
         document_says="each retry carries its own expiration, in queues without a TTL",
@@ -65,7 +69,7 @@ def dlq_name(queue: str) -> str:
 
 
 def design(request: Request) -> Plan:
-    delays_ms, notes = steps(NAME, request)
+    delays_ms, notes = steps(NAME, request, others=_OTHERS)
     retries = request.schedule.retries
     if retries > MAX_QUEUES:
         raise UsageError(

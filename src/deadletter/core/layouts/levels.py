@@ -84,7 +84,7 @@ def due_queue_name(level: int) -> str:
 
 
 def design(request: Request) -> Plan:
-    delays_ms, notes = steps(NAME, request)
+    delays_ms, notes = steps(NAME, request, others="Error rules use these too.")
     notes += (_SHARED,)
     parts = dead_lettering(NAME, request, towards(RETRY_KEY, exchange=RETRY_EXCHANGE))
     parts += shared(request, delays_ms) + Parts(notes=notes)

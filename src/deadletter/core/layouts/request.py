@@ -40,6 +40,9 @@ class Request:
     more_levels_ms: frozenset[int] = frozenset()
     """Delays beside the schedule's: those of error rules, and of other policies."""
     there: Topology | None = None
+    delivery_limit: int | None = None
+    """Of the application's queue, in layouts whose policy can carry one; -1: none, also where RabbitMQ has
+    one by itself. None: nothing is said of it."""
 
     def __post_init__(self) -> None:
         size = len(self.queue.encode())
@@ -68,6 +71,12 @@ class Request:
                 "which does not dead-letter; name a queue that does"
             )
 
+        if self.delivery_limit is not None and self.type != "quorum":
+            raise UsageError(
+                f"queue {self.queue}: delivery_limit: expected a quorum queue, got a {self.type} one, which "
+                "has no such limit; leave it out"
+            )
+
     @property
     def traits(self) -> Traits:
         """What a broker of this version does."""
@@ -91,21 +100,21 @@ class Request:
         return self.there.queues.get(queue) if self.there is not None else None
 
 
-def steps(layout: str, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def steps(layout: str, request: Request, *, others: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The delays of a schedule as numbered steps, for the layouts that have one queue per step:
-    one delay per step, the last for all further retries, and what there is to say about them."""
+    one delay per step, the last for all further retries, and what there is to say about them.
+
+    `others`: what becomes of delays beside those, which jitter and error rules ask for.
+    """
     delays_ms = request.schedule.typical_delays_ms
     if len(delays_ms) > MAX_QUEUES:
         raise UsageError(
             f"layout {layout}: expected at most {MAX_QUEUES} different steps, each is a queue, got "
             f"{len(delays_ms)}; lower the retries or the cap, or take the layout return"
         )
-    notes: tuple[str, ...] = ()
-    if request.schedule.jitter:
-        notes += (f"{layout} has one delay per retry: the middle one of each, without jitter.",)
-    if request.more_levels_ms - set(delays_ms):
-        notes += (f"{layout} has no delays of their own for error rules: they use those of the retries.",)
-    return delays_ms, notes
+    if (request.schedule.levels_ms | request.more_levels_ms) <= set(delays_ms):
+        return delays_ms, ()
+    return delays_ms, (f"{layout} declares one delay per retry, the middle one of its jitter. {others}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ Everything is cut and joined as bytes. The only thing computed from the content 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from struct import Struct
 from struct import error as StructError  # noqa: N812 -- a class under a module's lower-case name
@@ -27,6 +27,8 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from deadletter.core.letter import field_table, names, property_tail
+from deadletter.core.letter.deaths_aside import MAX_DEATHS_BYTES as MAX_DEATHS_BYTES
+from deadletter.core.letter.deaths_aside import entries_of, newest
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import (
     CONTENT_ENCODING,
@@ -47,9 +49,6 @@ from deadletter.errors import UsageError
 _pack_u16: Final = Struct(">H").pack
 _pack_u32: Final = Struct(">I").pack
 _unpack_u32: Final = Struct(">I").unpack_from
-
-MAX_DEATHS_BYTES: Final = 16 * 1024
-"""What is kept of `x-death` entries over many trips; the oldest go first."""
 
 
 class ExchangeKey(NamedTuple):
@@ -104,7 +103,6 @@ _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
 _DROPPED: Final = _SUMMARY | _TRANSIENT | {_MOVE, _SOURCE}
 """Told again, by the entries of `x-death` or by this move."""
 _CAME_BY: Final = frozenset({_EXCHANGE, _ROUTING_KEY})
-_ARRAY: Final = ord("A")
 
 
 def _prefix(name: bytes, kind: bytes) -> bytes:
@@ -133,7 +131,7 @@ def letter_id(message: RawMessage, *, source: str, circling: bool = False) -> st
 
 def delivery_count(properties: bytes) -> int:
     """How often the broker says it tried to deliver this letter before; 0 where it does not count."""
-    headers = _headers_of(properties)
+    headers = headers_of(properties)
     for entry in field_table.find(headers, frozenset({names.X_DELIVERY_COUNT.encode()})):
         value = field_table.decode_value(headers[entry[2] : entry[3]])
         if isinstance(value, int):
@@ -143,7 +141,7 @@ def delivery_count(properties: bytes) -> int:
 
 def move_number(properties: bytes, run: str) -> int | None:
     """Which publish of this run a returned message is; None when it is none of this run."""
-    headers = _headers_of(properties)
+    headers = headers_of(properties)
     for entry in field_table.find(headers, frozenset({_MOVE})):
         value = field_table.decode_value(headers[entry[2] : entry[3]])
         if isinstance(value, str) and value.startswith(run + "-"):
@@ -156,13 +154,13 @@ class EnvelopeRoute:
     """The way from one queue to one target: everything that is the same for each letter, computed once.
 
     `run` names the run, `source` the queue the letters come from, `user` the user of the connection that
-    publishes; `add` are headers of the caller's, which replace those of the same name. `anew`: the headers of
-    ours that it carries are another letter's, and an application copied them; none of them goes on.
-    `circling`: its id is the one it had before it died.
+    publishes; `add` are headers of the caller's, which replace those of the same name, `without` are
+    those that end here. `anew`: the headers of ours that it carries are another letter's, and an application
+    copied them; none of them goes on. `circling`: its id is the one it had before it died.
     """
 
     __slots__ = (
-        "_circling", "_constant", "_copies", "_dropped", "_hasher", "_leg", "_move", "_touched", "_user"
+        "_circling", "_constant", "_copies", "_dropped", "_hasher", "_leg", "_move", "_user", "touched"
     )  # fmt: skip
 
     def __init__(
@@ -177,35 +175,50 @@ class EnvelopeRoute:
         anew: bool = False,
         circling: bool = False,
         add: Mapping[str, Value] = _NOTHING,
+        without: Collection[str] = (),
     ) -> None:
         self._user = user.encode()
         self._circling = circling
-        if forged := sorted(name for name in add if name.encode() in _OURS):
-            raise UsageError(f"a move writes these headers itself: {', '.join(forged)}")
+        added = frozenset(map(str.encode, add))  # of a letter that failed they are its own: often and quickly
+        if forged := _OURS & added:
+            raise UsageError(f"a move writes these headers itself: {b', '.join(sorted(forged)).decode()}")
         by_name = target.exchange in _BY_NAME
-        if by_name and not _COPIES.keys().isdisjoint(name.encode() for name in add):
+        if by_name and not added.isdisjoint(_COPIES):
             raise UsageError(
                 "CC and BCC through the default exchange would make a copy for each name in them"
             )
         self._copies = _COPIES if by_name else {}
         self._leg = leg
-        another = _OURS if anew else frozenset[bytes]()
+        another = (_OURS if anew else frozenset[bytes]()) | {name.encode() for name in without}
         self._dropped = _DROPPED | another | ({_X_DEATH} if deaths is Deaths.FORGET else frozenset())
-        self._touched = _TOUCHED[deaths, by_name] | another | {name.encode() for name in add}
+        self.touched: Final[frozenset[bytes]] = _TOUCHED[deaths, by_name] | another | added
+        """The headers that do not go on as they are."""
         self._constant = field_table.entry(names.SOURCE, source) + field_table.encode(add)
         self._move = run.encode() + b"-%d"
         self._hasher = _hasher(source)
 
     def properties(
-        self, message: RawMessage, *, came_by: ExchangeKey, number: int, more: bytes = b""
+        self,
+        message: RawMessage,
+        *,
+        came_by: ExchangeKey,
+        number: int,
+        more: bytes = b"",
+        own_id: bytes = b"",
+        entries: Sequence[field_table.Entry] | None = None,
     ) -> bytes:
         """The properties with which this letter goes. This is the loop of the safe move.
 
-        `more` are header entries of this letter alone, encoded. Raises MessageError when the properties are
-        not what AMQP says they are.
+        `more` are header entries of this letter alone, encoded. `own_id`: its id, where that is known and
+        not told by its content. `entries`: where the headers that are `touched`, and others, stand in the
+        table, where somebody has walked it. Raises MessageError when the properties are not what AMQP says
+        they are.
         """
         parts = flags, before, headers, _, rest = _take_apart(message.properties)
-        touched = field_table.find(headers, self._touched)
+        if entries is None:
+            touched = field_table.find(headers, self.touched)
+        else:
+            touched = [entry for entry in entries if entry[0] in self.touched]
         found = _sort(headers, touched, self._copies, self._dropped) if touched else _UNTOUCHED
         move = self._move % number
         pieces = [
@@ -218,7 +231,7 @@ class EnvelopeRoute:
             _pack_u32(len(move)),
             move,
             _ID_PREFIX,
-            found.id or _derive(message, parts, found.volatile, self._hasher, self._circling),
+            own_id or found.id or _derive(message, parts, found.volatile, self._hasher, self._circling),
             found.aside,
         ]
         kept = found.kept
@@ -286,7 +299,8 @@ def _take_apart(raw: bytes) -> _Parts:
     return flags, before, headers, mode, raw[position:]
 
 
-def _headers_of(properties: bytes) -> bytes:
+def headers_of(properties: bytes) -> bytes:
+    """The header table. Quick, and what follows it is not looked at: `message.header_table` does."""
     return _take_apart(properties)[2]
 
 
@@ -326,9 +340,9 @@ def _sort(
         if name in dropped:
             continue
         if name == _X_DEATH:
-            newer += _elements(headers, start, end)
+            newer += entries_of(headers, start, end)
         elif name == _DEATHS:
-            older += _elements(headers, start, end)
+            older += entries_of(headers, start, end)
         elif name in _VOLATILE:
             volatile.append(entry)
         elif name in _CAME_BY:
@@ -341,18 +355,11 @@ def _sort(
             # An id is 32 hexadecimal digits; whatever else stands there is not one of ours.
             identity = headers[start + 5 : end]
     if newer or older:
-        deaths = newer + older
-        if len(deaths) > MAX_DEATHS_BYTES:
-            deaths = _newest(deaths)
+        deaths = newest(newer + older)
         aside = _DEATHS_PREFIX + _pack_u32(len(deaths)) + deaths
     if fresh:
         kept |= fresh
     return _Found(identity, b"".join(came_by.values()), len(came_by) == 2, aside, kept, volatile)
-
-
-def _elements(headers: bytes, start: int, end: int) -> bytes:
-    # What is not an array was not written by a broker; it is kept as an element of one.
-    return headers[start + 5 : end] if headers[start] == _ARRAY else headers[start:end]
 
 
 def _derive(
@@ -387,14 +394,3 @@ def _came_by(address: ExchangeKey, half: bytes) -> bytes:
     if half:
         return half + (second if half.startswith(_prefix(_EXCHANGE, b"")) else first)
     return first + second
-
-
-def _newest(deaths: bytes) -> bytes:
-    kept: list[bytes] = []
-    room = MAX_DEATHS_BYTES
-    for element in field_table.elements(deaths):
-        room -= len(element)
-        if room < 0 and kept:
-            break
-        kept.append(element)
-    return b"".join(kept)

@@ -11,7 +11,7 @@ the published grammar in places: `s` is a 16-bit integer, not a short string.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from struct import Struct
@@ -27,6 +27,7 @@ Value: TypeAlias = (
 
 _U32: Final = Struct(">I")
 _unpack_u32: Final = _U32.unpack_from
+_type_and_length: Final = Struct(">BI").unpack_from
 _DECIMAL: Final = Struct(">BI")
 
 _FIXED_BYTES: Final[dict[int, int]] = {
@@ -39,6 +40,8 @@ _TEXT: Final = ord("S")
 _NUMBERS: Final[dict[int, Struct]] = {
     ord(kind): Struct(">" + code) for kind, code in zip("bBsUuIilLfd", "bBhhHiIqqfd", strict=True)
 }
+
+_FIXED_NUMBERS: Final = {kind: (number.unpack_from, 1 + number.size) for kind, number in _NUMBERS.items()}
 
 MAX_DEPTH: Final = 32
 """Tables in tables deeper than this are refused when decoding; walking does not mind them."""
@@ -238,21 +241,36 @@ def _decode_table(table: bytes, depth: int) -> dict[str, Value]:
     position, size = 0, len(table)
     while position < size:
         start = position + 1 + table[position]
-        name = table[position + 1 : start].decode("utf-8", "backslashreplace")
+        raw = table[position + 1 : start]
+        name = _known_names.get(raw)
+        if name is None:
+            name = raw.decode("utf-8", "backslashreplace")
+            if len(_known_names) < _KNOWN_NAMES:
+                _known_names[raw] = name
         # Nearly all are text or a number, and whole: those in one go.
-        kind = table[start] if start + 5 <= size else -1
-        if kind == _TEXT and (end := start + 5 + _unpack_u32(table, start + 1)[0]) <= size:
-            try:
-                found[name] = table[start + 5 : end].decode()
-            except UnicodeDecodeError:
-                found[name] = table[start + 5 : end]
-        elif (number := _NUMBERS.get(kind)) and (end := start + 1 + number.size) <= size:
-            found[name] = number.unpack_from(table, start + 1)[0]
-        else:
-            end = skip(table, start)
-            found[name] = _decode_value(table, start, end, depth)
+        if start + 5 <= size:
+            kind, length = _type_and_length(table, start)
+            if kind == _TEXT:
+                if (end := start + 5 + length) <= size:
+                    try:
+                        found[name] = table[start + 5 : end].decode()
+                    except UnicodeDecodeError:
+                        found[name] = table[start + 5 : end]
+                    position = end
+                    continue
+            elif (number := _FIXED_NUMBERS.get(kind)) is not None and (end := start + number[1]) <= size:
+                found[name] = number[0](table, start + 1)[0]
+                position = end
+                continue
+        end = skip(table, start)
+        found[name] = _decode_value(table, start, end, depth)
         position = end
     return found
+
+
+_KNOWN_NAMES: Final = 1_000
+_known_names: Final[dict[bytes, str]] = {}
+"""The first names that came, by their bytes: letters name the same things again and again."""
 
 
 def _decode_value(raw: bytes, start: int, end: int, depth: int) -> Value:
@@ -281,14 +299,19 @@ def _decode_value(raw: bytes, start: int, end: int, depth: int) -> Value:
         case "F":
             return _decode_table(raw[start + 5 : end], depth - 1)
         case _:
-            return list(_decode_elements(raw[start + 5 : end], depth - 1))
+            return _decode_elements(raw[start + 5 : end], depth - 1)
 
 
-def _decode_elements(array: bytes, depth: int) -> Iterator[Value]:
+def _decode_elements(array: bytes, depth: int) -> list[Value]:
     if depth == 0:
         raise MessageError(f"a header array is nested deeper than {MAX_DEPTH} levels")
-    for element in elements(array):
-        yield _decode_value(element, 0, len(element), depth)
+    found: list[Value] = []
+    position, size = 0, len(array)
+    while position < size:
+        end = skip(array, position)
+        found.append(_decode_value(array, position, end, depth))
+        position = end
+    return found
 
 
 def _decode_timestamp(raw: bytes) -> Value:

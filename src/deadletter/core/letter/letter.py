@@ -22,7 +22,7 @@ _DIGITS: Final = "0123456789abcdef"
 class Letter:
     """One message taken from `source`; raises MessageError when asked for what its bytes do not hold."""
 
-    __slots__ = ("_circling", "_view", "came_by", "message", "redelivered", "source")
+    __slots__ = ("_view", "came_by", "circling", "message", "redelivered", "source")
 
     def __init__(
         self,
@@ -33,12 +33,16 @@ class Letter:
         redelivered: bool,
         circling: bool = False,
     ) -> None:
-        self._circling = circling
         self.source: str = source
         self.message: RawMessage = message
         self.came_by: ExchangeKey = came_by
         self.redelivered: bool = redelivered
+        self.circling: bool = circling
         self._view: View | None = None
+
+    def with_message(self, message: RawMessage) -> Letter:
+        """The same letter, with other content."""
+        return Letter(source=self.source, message=message, came_by=self.came_by, redelivered=self.redelivered)
 
     @property
     def view(self) -> View:
@@ -81,7 +85,7 @@ class Letter:
             carried = self.headers.get(names.ID)
             if isinstance(carried, str) and len(carried) == 32 and not carried.strip(_DIGITS):
                 return carried
-        return envelope.letter_id(self.message, source=self.source, circling=self._circling)
+        return envelope.letter_id(self.message, source=self.source, circling=self.circling)
 
     @property
     def delivery_count(self) -> int:

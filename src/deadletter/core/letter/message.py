@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -60,6 +61,7 @@ _NAMES: Final = {
     CLUSTER_ID: "cluster_id",
 }
 """As `View` has them."""
+_FLAGS_KNOWN: Final = 256
 
 
 class RawMessage(NamedTuple):
@@ -140,16 +142,38 @@ class View:
 def view(properties: bytes) -> View:
     """All properties decoded. Text that is not UTF-8 is shown with its odd bytes escaped."""
     told: dict[str, Any] = {}
-    for flag, (start, end) in spans(properties).items():
-        if flag == HEADERS:
-            told["headers"] = field_table.decode(properties[start + 4 : end])
-        elif flag == TIMESTAMP:
-            told["timestamp"] = field_table.decode_value(b"T" + properties[start:end])
-        elif flag in _FIXED_BYTES:
-            told[_NAMES[flag]] = properties[start]
+    headers: Span | None = None
+    start, size = 2, len(properties)
+    for flag, name, fixed in _present(flags_of(properties)):
+        # as `spans` walks, which says what is wrong where something is
+        if fixed:
+            end = start + fixed
+        elif flag == HEADERS:
+            end = start + 4 + int.from_bytes(properties[start : start + 4])
         else:
-            told[_NAMES[flag]] = properties[start + 1 : end].decode("utf-8", "backslashreplace")
+            end = start + 1 + (properties[start] if start < size else 0)
+        if end > size:
+            spans(properties)
+        if flag == HEADERS:
+            headers = Span(start + 4, end)
+        elif flag == TIMESTAMP:
+            told[name] = field_table.decode_value(b"T" + properties[start:end])
+        elif fixed:
+            told[name] = properties[start]
+        else:
+            told[name] = properties[start + 1 : end].decode("utf-8", "backslashreplace")
+        start = end
+    if start != size:
+        spans(properties)
+    if headers is not None:
+        told["headers"] = field_table.decode(properties[headers.start : headers.end])
     return View(**told)
+
+
+@lru_cache(maxsize=_FLAGS_KNOWN)
+def _present(flags: int) -> tuple[tuple[int, str, int], ...]:
+    """The properties that these flags announce: flag, name, and its bytes where they are always as many."""
+    return tuple((flag, _NAMES[flag], _FIXED_BYTES.get(flag, 0)) for flag in _ORDER if flags & flag)
 
 
 def encode(view: View) -> bytes:

@@ -20,11 +20,12 @@ _OURS = "deadletter-"
 def likeness(letter: Letter) -> bytes:
     """Sixteen bytes, equal for a letter and its copy. Raises MessageError for bytes that are no message."""
     view = letter.view
-    headers = sorted(
+    headers = [
         (name, repr(value))
         for name, value in letter.headers.items()
         if not name.startswith(_OURS) and name not in names.DELIVERY_COUNTS
-    )
+    ]
+    headers.sort()
     digest = blake2b(repr((letter.came_by.routing_key, _kept(view), headers)).encode(), digest_size=16)
     digest.update(letter.body)
     return digest.digest()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import Final
 
@@ -49,6 +49,25 @@ def lines(each: Iterable[str]) -> str:
 def markup(text: str) -> str:
     """In one line, escaped for HTML and SVG. What no XML may hold is a stand-in by then."""
     return escape(line(text))
+
+
+def visible_parts(text: str, *, whole_lines: bool = False) -> Iterator[tuple[str, bool]]:
+    """For a page, which can mark what no reader could see: pieces of the text, and whether each stands for
+    such a character, as `[U+202E]`. `whole_lines`: ends of lines and tabs stay what they are."""
+    place = 0
+    for found in (_ANY_BUT_LINES if whole_lines else _ANY).finditer(text):
+        if found.start() > place:
+            yield text[place : found.start()], False
+        number = ord(found[0])
+        yield f"[0x{number - 0xDC00:02X}]" if number in _ESCAPED_BYTES else f"[U+{number:04X}]", True
+        place = found.end()
+    if place < len(text):
+        yield text[place:], False
+
+
+def visible(text: str) -> str:
+    """The same in one piece: for titles and labels."""
+    return text if is_plain(text) else "".join(part for part, _ in visible_parts(text))
 
 
 def is_plain(text: str) -> bool:

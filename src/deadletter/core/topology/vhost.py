@@ -61,6 +61,11 @@ class QueueState:
     published_per_s: float = 0.0
     delivered_per_s: float = 0.0
 
+    @property
+    def in_per_s(self) -> float:
+        """Dead letters are no publishes of a client, and the broker does not count them as such."""
+        return max(self.published_per_s, self.growth_per_s + self.delivered_per_s, 0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:

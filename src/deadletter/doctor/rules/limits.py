@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from deadletter.core.letter import names
 from deadletter.core.topology.vhost import Queue
 from deadletter.doctor.finding import Evidence, Harm, Severity
 from deadletter.doctor.rules import cures, path_words
@@ -49,7 +50,7 @@ def limit_without_dlx(case: Case) -> Iterator[Evidence]:
 
 
 def _not_told_elsewhere(case: Case) -> Iterator[Queue]:
-    told = {queue.name for queue in failure_queues(case)}
+    told = {queue.name for queue in failure_queues(case)} | {names.OUTCOMES}  # words of consumers, no letters
     for queue in case.topology.queues.values():
         if path_words.dies(queue) and not path_words.is_temporary(queue) and queue.name not in told:
             yield queue

@@ -5,12 +5,13 @@ Copies of a letter are not written: put back into a queue they would be letters 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
-from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.archive_format import ArchiveHead, ArchivePacker, StoreKeys
 from deadletter.core.letter.letter import Letter
 from deadletter.operations.archiving.sinks import LetterSink
 from deadletter.operations.records.records import LettersFound, Records
@@ -62,6 +63,20 @@ async def export_store(
         if done.letters == most:
             break
     return done
+
+
+async def archive_of(records: Records, query: LetterQuery, head: ArchiveHead) -> AsyncIterator[bytes]:
+    """The same as the bytes of an archive, block by block: for who sends it on and keeps none of it."""
+    packer = ArchivePacker(head)
+    yield packer.begin()
+    async for page in _pages(records, query):
+        async for _, whole in _whole(records, page.letters):
+            if whole is None:
+                continue
+            packer.add(whole[0], stored=whole[1])
+            if packer.full:
+                yield await asyncio.to_thread(packer.flush)
+    yield packer.end()
 
 
 async def _pages(records: Records, query: LetterQuery) -> AsyncIterator[LettersFound]:

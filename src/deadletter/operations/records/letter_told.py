@@ -14,14 +14,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from deadletter.core.access.field_masks import NO_MASKS, FieldMasks
 from deadletter.core.deciding.failure import Failure
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
 from deadletter.core.grouping.stacks import read_stack
-from deadletter.core.grouping.stored_letter import read_inside
+from deadletter.core.grouping.stored_letter import Inside, read_inside
 from deadletter.core.letter import header_values, names
 from deadletter.core.letter.parking import MEANINGS, Cause
-from deadletter.operations.records.plain_values import plain_properties, plain_table, utf8
+from deadletter.core.letter.plain_values import plain_properties, plain_table, utf8
+from deadletter.core.replaying.masked_letter import hidden, masked
 from deadletter.store.letters.letter_views import GroupView, LetterDetail, LetterRow, LetterStep
 
 BODY_BYTES: Final = 64 * 1024
@@ -121,10 +123,16 @@ class LetterTold:
     """The same letter, when it was here before: same id, other death."""
 
 
-def tell(detail: LetterDetail, group: GroupView, own: OwnCode = BY_DEFAULT) -> LetterTold:
-    """Whatever its bytes hold."""
+def tell(
+    detail: LetterDetail, group: GroupView, own: OwnCode = BY_DEFAULT, masks: FieldMasks = NO_MASKS
+) -> LetterTold:
+    """Whatever its bytes hold. `masks`: what is not told, nor where something else quotes it."""
+    seen = masked(read_inside(detail.letter), masks)
+    return hidden(_told(detail, group, own, seen.inside), seen.secrets)
+
+
+def _told(detail: LetterDetail, group: GroupView, own: OwnCode, inside: Inside) -> LetterTold:
     letter = detail.letter
-    inside = read_inside(letter)
     read = view_letter(
         inside.headers,
         broker_keeps_client_deaths=False,

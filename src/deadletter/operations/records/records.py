@@ -55,6 +55,8 @@ class GroupLine(GroupView):
     """Letters that died in each of the last 24 hours, the oldest first; the last one is not over."""
     release: str
     """The release that its letters named last."""
+    note: str = ""
+    """What was noted last; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,8 @@ class GroupChange:
     state: GroupState | None = None
     until_ms: int | None = None
     category: Category | None = None
+    version: str = ""
+    """Of the group as it was looked at; empty: however it is. ChangedMeanwhile where it is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +151,9 @@ class Records(Protocol):
     # -- changing ----------------------------------------------------------------------------------------
     async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView: ...
 
-    async def note(self, name: str, text: str, *, who: str) -> GroupView: ...
+    async def note(self, name: str, text: str, *, who: str, version: str = "") -> GroupView:
+        """`version`: of the group as it was looked at; ChangedMeanwhile where it is another one now."""
+        ...
 
     async def merge(self, into: str, other: str, *, who: str) -> GroupView: ...
 

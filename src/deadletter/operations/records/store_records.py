@@ -7,17 +7,22 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
+from deadletter.core.access.field_masks import MASKED
+from deadletter.core.access.scope import WHOLE, Scope
 from deadletter.core.grouping.group_query import GroupQuery
-from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
+from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT
 from deadletter.core.grouping.letter_query import MAX_LIMIT, LetterQuery
 from deadletter.core.grouping.stored_letter import StoredLetter, read_inside, stored_letter
 from deadletter.core.letter.archive_format import StoreKeys
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import NotStored, UsageError
+from deadletter.core.replaying.masked_letter import masked
+from deadletter.errors import NotAllowed, NotStored, UsageError
 from deadletter.operations.records.exact_letters import PORTION_BYTES
 from deadletter.operations.records.letter_told import LetterTold, tell
+from deadletter.operations.records.masked_groups import GroupingSource, MaskedGroups
+from deadletter.operations.records.masked_rows import masked_rows
 from deadletter.operations.records.records import (
     CHANGED_AT_ONCE,
     HOURS,
@@ -32,7 +37,7 @@ from deadletter.operations.records.records import (
     StoreTold,
     json_of,
 )
-from deadletter.operations.records.where_programs import Programs
+from deadletter.operations.records.where_programs import Programs, WhereProgram
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.letters.letter_views import (
     DiscardTold,
@@ -41,18 +46,16 @@ from deadletter.store.letters.letter_views import (
     GroupingPreview,
     GroupingTold,
     GroupView,
+    LetterRow,
 )
 from deadletter.store.store_address import address_text
 
 _HOUR_MS: Final = 3_600_000
 _T = TypeVar("_T")
 
-GroupingSource: TypeAlias = Callable[[], Grouping]
-"""The rules in force: a service may have read its file again."""
-
 
 class StoreRecords:
-    """The operations on an open store."""
+    """The operations on an open store. `scope`: what whoever asks may see, and what they do is done to."""
 
     def __init__(
         self,
@@ -61,32 +64,51 @@ class StoreRecords:
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         *,
         grouping: GroupingSource = lambda: GROUPED_BY_DEFAULT,
+        scope: Scope = WHOLE,
+        groups: MaskedGroups | None = None,
     ) -> None:
+        self.masked_groups: Final = groups or MaskedGroups()
+        self.opened: Final = store
+        self.scope: Final = scope
+        self.programs: Final = programs
         self._store = store
         self._grouping = grouping
         self._programs = programs
         self._now_ms = now_ms
+
+    def within(self, scope: Scope) -> StoreRecords:
+        """The same, for somebody who does not see all of it."""
+        return StoreRecords(
+            self._store,
+            self._programs,
+            self._now_ms,
+            grouping=self._grouping,
+            scope=scope,
+            groups=self.masked_groups,
+        )
 
     async def store(self) -> StoreTold:
         return StoreTold(address=address_text(self._store.address))
 
     # -- looking -----------------------------------------------------------------------------------------
     async def groups(self, query: GroupQuery) -> GroupPage:
-        _bounded(query.limit)
-        found = await self._store.groups(replace(query, limit=query.limit + 1))
+        bounded(query.limit)
+        found = await self._store.groups(replace(query, limit=query.limit + 1, scope=self.scope))
         more = query.offset + query.limit if len(found) > query.limit else None
-        found = found[: query.limit]
+        found = await self._shown(found[: query.limit])
         some = [one.id for one in found]
         last = self._now_ms() // _HOUR_MS
         first = last - HOURS + 1
         hours = await self._store.hours(some, since_ms=first * _HOUR_MS) if some else {}
         releases = await self._store.releases(some) if some else {}
+        notes = await self._store.last_notes(some) if some else {}
         return GroupPage(
             groups=tuple(
                 GroupLine(
                     **{one.name: getattr(group, one.name) for one in fields(GroupView)},
                     hours=tuple(hours.get(group.id, {}).get(hour, 0) for hour in range(first, last + 1)),
                     release=releases.get(group.id, ""),
+                    note=notes.get(group.id, ""),
                 )
                 for group in found
             ),
@@ -94,61 +116,120 @@ class StoreRecords:
         )
 
     async def group(self, name: str) -> GroupDetail:
-        return await self._store.group(name)
+        found = await self._store.group(name, self.scope)
+        found = replace(found, samples=await self._rows(found.samples))
+        return await self.masked_groups.detail(self._store, found, self.scope.masks, self._grouping)
 
     async def grouping(self) -> GroupingTold:
         return await self._store.regrouping.told(self._grouping())
 
     async def preview(self) -> GroupingPreview:
-        return await self._store.preview(self._grouping())
+        told = await self._store.preview(self._grouping())
+        if not self.scope.masks:
+            return told
+        titled = [(one.group, one.title) for one in told.parted]
+        shown = await self.masked_groups.titles(self._store, titled, self.scope.masks, self._grouping)
+        parted = tuple(replace(one, title=title) for one, title in zip(told.parted, shown, strict=True))
+        # groups that are not there yet have no letter to ask
+        return replace(told, joined=tuple(replace(one, title=MASKED) for one in told.joined), parted=parted)
 
     async def letters(self, query: LetterQuery) -> LettersFound:
-        _bounded(query.limit)
-        where = None if query.where is None else await self._programs.question(query.where)
+        bounded(query.limit)
+        query = replace(query, scope=self.scope)
+        where = await self._where(query)
         page = await self._store.find(query, where=where)
         return LettersFound(
-            letters=page.letters,
+            letters=await self._rows(page.letters),
             more=page.more,
-            looked_at=page.looked_at,
+            # it would tell what the index of words found
+            looked_at=0 if self.scope.masks else page.looked_at,
             unanswered=0 if where is None else where.unanswered,
         )
 
     async def facets(self, query: LetterQuery) -> Facets:
-        where = None if query.where is None else await self._programs.question(query.where)
+        query = replace(query, scope=self.scope)
+        where = await self._where(query)
         told = await self._store.facets(query, where=where)
+        told = replace(told, looked_at=0) if self.scope.masks else told
+        told = await self.masked_groups.facets(self._store, told, self.scope.masks, self._grouping)
         return told if where is None else replace(told, unanswered=where.unanswered)
 
     async def letter(self, name: str) -> LetterTold:
-        detail = await self._store.letter(name)
-        group = await self._store.group(str(detail.row.group))
-        return tell(detail, group.group)
+        detail = await self._store.letter(name, self.scope)
+        detail = replace(detail, earlier=await self._rows(detail.earlier))
+        found = await self._store.group(str(detail.row.group), self.scope)
+        (group,) = await self._shown([found.group])
+        return tell(detail, group, masks=self.scope.masks)
 
     async def body(self, name: str) -> bytes:
-        return read_inside((await self._store.letter(name)).letter).body
+        detail = await self._store.letter(name, self.scope)
+        return masked(read_inside(detail.letter), self.scope.masks).inside.body
 
     async def exact(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
-        return await self._store.whole(_portion(ids), most_bytes=PORTION_BYTES)
+        if self.scope.masks:
+            raise NotAllowed("an export is exact, and some fields are masked for whoever asks")
+        return await self._store.whole(await self._mine(ids), most_bytes=PORTION_BYTES)
+
+    async def _where(self, query: LetterQuery) -> WhereProgram | None:
+        return None if query.where is None else await self._programs.question(query.where, query.scope.masks)
+
+    async def _rows(self, rows: Sequence[LetterRow]) -> tuple[LetterRow, ...]:
+        return await masked_rows(self._store, rows, self.scope.masks)
+
+    async def _mine(self, ids: Sequence[int]) -> Sequence[int]:
+        """Of these letters those that may be seen."""
+        some = _portion(ids)
+        if self.scope.whole or not some:
+            return some
+        asked = LetterQuery(ids=tuple(some), state=None, limit=MAX_LIMIT, scope=self.scope)
+        mine = {row.id for row in (await self._store.find(asked)).letters}
+        return [one for one in some if one in mine]
+
+    async def _group(self, name: str) -> str:
+        """A group that may be changed. NotStored, NotAllowed."""
+        if self.scope.whole:
+            return name
+        found = (await self._store.group(name, self.scope)).group
+        if not self.scope.of_queue(found.origin):
+            raise NotAllowed(f"group {found.id} has letters of another queue, too, which are not theirs")
+        return str(found.id)
+
+    async def _seen(self, group: GroupView) -> GroupView:
+        """With the counts of what may be seen."""
+        seen = group if self.scope.whole else (await self._store.group(str(group.id), self.scope)).group
+        return (await self._shown([seen]))[0]
+
+    async def _shown(self, groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
+        return await self.masked_groups.views(self._store, groups, self.scope.masks, self._grouping)
 
     # -- changing ----------------------------------------------------------------------------------------
     async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView:
         if change.state is None and change.category is None:
             raise UsageError("expected a state or a category to change, got neither")
+        name = await self._group(name)
         found = None
+        version = change.version
         if change.category is not None:
-            found = await self._store.set_category(name, change.category, who=who)
+            found = await self._store.set_category(name, change.category, who=who, version=version)
+            version = ""
         if change.state is not None:
-            found = await self._store.set_state(name, change.state, who=who, until_ms=change.until_ms)
+            found = await self._store.set_state(
+                name, change.state, who=who, until_ms=change.until_ms, version=version
+            )
         assert found is not None
-        return found
+        return await self._seen(found)
 
-    async def note(self, name: str, text: str, *, who: str) -> GroupView:
-        return await self._store.add_note(name, text, who=who)
+    async def note(self, name: str, text: str, *, who: str, version: str = "") -> GroupView:
+        noted = await self._store.add_note(await self._group(name), text, who=who, version=version)
+        return await self._seen(noted)
 
     async def merge(self, into: str, other: str, *, who: str) -> GroupView:
+        into, other = await self._group(into), await self._group(other)
         await self._store.merge(into, other, who=who)
-        return (await self._store.group(into)).group
+        return await self._seen((await self._store.group(into, self.scope)).group)
 
     async def split(self, key: str, *, who: str) -> SplitDone:
+        await self._group(key)
         await self._store.split(key, who=who)
         return SplitDone(key=key)
 
@@ -162,10 +243,12 @@ class StoreRecords:
         return found
 
     async def discard(self, ids: Sequence[int], *, who: str, why: str, run: str = "") -> LettersChanged:
-        return LettersChanged(letters=await self._store.discard(_portion(ids), who=who, why=why, run=run))
+        return LettersChanged(
+            letters=await self._store.discard(await self._mine(ids), who=who, why=why, run=run)
+        )
 
     async def take_back(self, ids: Sequence[int], *, who: str, why: str) -> LettersChanged:
-        return LettersChanged(letters=await self._store.take_back(_portion(ids), who=who, why=why))
+        return LettersChanged(letters=await self._store.take_back(await self._mine(ids), who=who, why=why))
 
     async def put(
         self, letters: Sequence[tuple[Letter, StoreKeys]], *, who: str, source: str
@@ -221,7 +304,8 @@ class LateRecords:
         await self._open.aclose()
 
 
-def _bounded(limit: int) -> None:
+def bounded(limit: int) -> None:
+    """UsageError for a page that is too large."""
     if not 0 < limit <= MAX_LIMIT:
         raise UsageError(
             f"limit: expected 1 to {MAX_LIMIT:,}, got {limit}; a page says where the next begins"

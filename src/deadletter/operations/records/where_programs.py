@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from deadletter.core.access.field_masks import NO_MASKS, FieldMasks
 from deadletter.core.grouping.stored_letter import read_inside
 from deadletter.core.letter.letter import Letter
+from deadletter.core.letter.plain_values import plain_properties, plain_table
+from deadletter.core.replaying.masked_letter import masked
 from deadletter.errors import UsageError
 from deadletter.jq.process import Asked, JqProcess, refusals
-from deadletter.operations.records.plain_values import plain_properties, plain_table
 from deadletter.operations.records.records import PROGRAM_CHARS
 
 _KNOWN: Final = 100
@@ -33,8 +35,8 @@ class Programs:
     async def close(self) -> None:
         await self._jq.close()
 
-    async def question(self, program: str) -> WhereProgram:
-        """UsageError, in jq's words, where it does not compile."""
+    async def question(self, program: str, masks: FieldMasks = NO_MASKS) -> WhereProgram:
+        """UsageError, in jq's words, where it does not compile. It sees nothing of what is masked."""
         if len(program) > PROGRAM_CHARS:
             raise UsageError(f"where: expected a jq program of at most {PROGRAM_CHARS} characters")
         if program not in self._good:
@@ -46,7 +48,7 @@ class Programs:
             if len(self._good) >= _KNOWN:
                 self._good.clear()
             self._good[program] = None
-        return WhereProgram(self._jq, program)
+        return WhereProgram(self._jq, program, masks)
 
 
 @dataclass(slots=True)
@@ -55,19 +57,20 @@ class WhereProgram:
 
     jq: JqProcess
     program: str
+    masks: FieldMasks = NO_MASKS
     unanswered: int = 0
 
     async def __call__(self, letters: Sequence[Letter]) -> list[bool]:
-        documents = await asyncio.to_thread(lambda: [document(letter) for letter in letters])
+        documents = await asyncio.to_thread(lambda: [document(letter, self.masks) for letter in letters])
         said = await self.jq.ask([Asked(one, (self.program,)) for one in documents])
         answers = [one[self.program] for one in said]
         self.unanswered += answers.count(None)
         return [answer is True for answer in answers]
 
 
-def document(letter: Letter) -> bytes:
+def document(letter: Letter, masks: FieldMasks = NO_MASKS) -> bytes:
     """What a program sees of a letter. A body that is JSON is put in as it stands: no number is rounded."""
-    read = read_inside(letter)
+    read = masked(read_inside(letter), masks).inside
     rest = {"headers": plain_table(read.headers), "properties": plain_properties(read.properties)}
     return b'{"body":' + _body(read.body) + b"," + json.dumps(rest).encode()[1:]
 

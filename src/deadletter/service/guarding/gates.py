@@ -164,9 +164,22 @@ class Gates:
                 gate.pioneer_sent(now, letter_id, attempt)
         return kept
 
-    def refused(self, origin: str) -> None:
+    def replayed(self, origin: str, letter_id: str) -> None:
+        """A replay sent it there: it counts as any that goes home, and nobody was asked."""
+        now, one = self._clock(), self._of(origin)
+        one.sent += 1
+        one.room = None if one.room is None else one.room - 1
+        for budget in filter(None, (one.share, self._budgets.get(""))):
+            budget.take(now)
+        if isinstance(one.gate.flow(now), Probe):
+            one.gate.probe_sent(now, letter_id, 0)
+            one.gate.accepted(now)  # it is there already
+        one.gate.released(now, attempt=0)
+        self._growth.went(letter_id, 0, origin=origin)
+
+    def refused(self, origin: str, *, by_replay: bool = False) -> None:
         """The origin did not take a letter."""
-        self._of(origin).gate.refused(self._clock())
+        self._of(origin).gate.refused(self._clock(), unasked=by_replay)
 
     def accepted(self, origin: str) -> None:
         """The origin took letters."""
@@ -347,6 +360,14 @@ class Gates:
             return kept_by(FREE, now, budget=self._budgets.get(key.partition("/")[2]))
         one = self._gates.get(key)
         return FREE if one is None else kept_by(one.gate.flow(now), now, room=one.room, budget=one.share)
+
+    def at_once(self, key: str) -> int | None:
+        """How many letters an open gate, or the budget, lets go at once; None: any number."""
+        if key == BUDGET:
+            budget = self._budgets.get("")
+            return None if budget is None else budget.left(self._clock())
+        one = self._gates.get(key)
+        return None if one is None else one.at_once(self._clock())
 
     # -- gates -------------------------------------------------------------------------------------------
     def _ways_to(self, origin: str, group: str) -> Iterable[GuardedOrigin]:

@@ -32,6 +32,11 @@ class GuardedOrigin:
             self.pace = (rate_per_s, Pace(rate_per_s, now))
         return self.pace[1].may_go(now)
 
+    def at_once(self, now: float) -> int | None:
+        """For how many there is room, and enough of its share; None: for any number."""
+        share = None if self.share is None else self.share.left(now)
+        return min((most for most in (self.room, share) if most is not None), default=None)
+
 
 class DiedAgain(NamedTuple):
     """A letter that had gone back and is dead again, as the guards hear of it."""

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple, Self
 
 from deadletter.core.deciding.decide import NO_ANSWERS, Answer
 from deadletter.core.deciding.policy import JqCondition
-from deadletter.jq.process import DEFAULT_LIMITS, Asked, JqLimits, JqProcess, Switched
+from deadletter.jq.process import Asked, JqProcess, Switched
+from deadletter.jq.worker_process import DEFAULT_LIMITS, JqLimits
 from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 _ANSWERS: Final = {True: Answer.YES, False: Answer.NO, None: Answer.UNANSWERED}

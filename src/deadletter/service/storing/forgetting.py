@@ -66,13 +66,17 @@ async def forget(
             emit(Trouble(what=STORE_RETENTION, why=str(error), seconds=look_s))
         except Exception as error:  # noqa: BLE001 -- it is said, and letters go on coming
             failing = True
-            why = f"a mistake of ours, please report it: {type(error).__name__}: {shown(str(error), 300)}"
-            emit(Trouble(what=STORE_RETENTION, why=why, seconds=look_s))
+            emit(Trouble(what=STORE_RETENTION, why=mistake(error), seconds=look_s))
         else:
             if failing:
                 failing = False
                 emit(Recovered(what=STORE_RETENTION))
         await asyncio.sleep(look_s)
+
+
+def mistake(error: Exception) -> str:
+    """What is said of one that nobody thought of."""
+    return f"a mistake of ours, please report it: {type(error).__name__}: {shown(str(error), 300)}"
 
 
 async def _in_portions(portion: Callable[[], Awaitable[int]]) -> int:

@@ -1,7 +1,9 @@
 """Keeps the store open and brings letters into it, in batches: committed first, acked then.
 
-A letter that somebody brings (`take`) waits, unacked, for a batch; a batch is one transaction. When it is
-committed the letter's verdict is `Drop`: its home is the store now.
+A letter that somebody brings (`take`) waits, unacked, for a batch. A batch is read, by a second process where
+there are many letters (`reading_process`), and then written, in one transaction; while it is written the next
+one is read, and the one after that gathers. When it is committed the letter's verdict is `Drop`: its home is
+the store now.
 
 **The store is away** (it does not answer, is locked, read-only, full, is another file than it was): what is
 in hand is tried again for some seconds, which outlasts a restart. After that it is let go, `working` is
@@ -9,26 +11,34 @@ false, the lines stop, and letters wait in their queue where everybody can see t
 costs a delivery, so lines do not begin again before the store has taken a write; and the longer it takes
 writes but no letters, the longer is the pause.
 
-**One letter the store does not take** does not take its neighbours with it: batches are halved until it is
-alone. If the store takes a write then, it is the letter; it stays in its queue and is named.
+**Somebody else may have them now** (the lease of a store that is not shared went with the connection): a
+letter may say how to be sure that it is still in our hands (`Sure`), which is asked before the commit. What
+is not is let go and not stored: it is back in its queue, for whoever stores letters there now.
+
+**One letter that cannot be read** stays in its queue and is named. **One that the store does not take** does
+not take its neighbours with it: batches are halved until it is alone. If the store takes a write then, it is
+the letter; it stays, too, and is named.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import Final, NamedTuple, TypeAlias
 
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.core.letter.header_values import shown
+from deadletter.core.letter.letter import Letter
 from deadletter.errors import DeadletterError, StoreError, StoreRefused, StoreUnreachable, TableMissing
 from deadletter.move.verdict import Drop, Leave, Verdict
 from deadletter.service.storing.forgetting import forget
+from deadletter.service.storing.reading_process import BatchReader
 from deadletter.service.telling.service_events import (
     STORE_LETTERS,
     LettersStored,
@@ -37,11 +47,16 @@ from deadletter.service.telling.service_events import (
     Trouble,
 )
 from deadletter.store.letters.letter_store import LetterStore, open_letters
+from deadletter.store.replays.replay_store import ReplayStore
+from deadletter.store.store_address import parse
 
 GATHER_S: Final = 0.02
-"""How long a batch waits for more letters; while one is written the next one gathers anyway."""
+"""How long a batch waits for more letters; while others are read and written it gathers anyway."""
 HOLD_S: Final = 10.0
 """How long letters are kept in hand when the store does not take them."""
+LAST_BEGIN_S: Final = 2.0
+"""At the end no batch is begun later than this: lines wait for it a second more, and what is committed after
+they gave it back comes again."""
 QUIET_S: Final = 60.0
 """It did not take letters, it takes a write, and no letter came to be tried: after this it is well."""
 PAUSE_S: Final = 0.25
@@ -50,13 +65,36 @@ PAUSE_FAILING_MAX_S: Final = 300.0
 """Where it takes a write, and then no letters: each try costs letters a delivery."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Brought:
+FateOf: TypeAlias = Callable[[StoredLetter], LetterFate]
+Sure: TypeAlias = Callable[[], Awaitable[bool]]
+"""Whether nobody else can have been given the letter meanwhile."""
+
+
+class _NotOurs(Exception):
+    """Letters that came with this are no longer in our hands."""
+
+    def __init__(self, sure: Sure) -> None:
+        super().__init__()
+        self.sure = sure
+
+
+class _Brought(NamedTuple):
     """A letter that waits for its batch."""
+
+    letter: Letter
+    vhost: str
+    fate_of: FateOf
+    verdict: asyncio.Future[Verdict]
+    sure: Sure | None
+
+
+class _Read(NamedTuple):
+    """A letter that has only to be written."""
 
     letter: StoredLetter
     fate: LetterFate
     verdict: asyncio.Future[Verdict]
+    sure: Sure | None
 
 
 class Storekeeper:
@@ -74,29 +112,38 @@ class Storekeeper:
         self.working: bool = False
         """Whether letters may be brought."""
         self.on_change: list[Callable[[], None]] = []
-        self.prefetch: Final = 2 * batch
-        """One batch is written while the next one gathers."""
+        self.replays: ReplayStore | None = None
+        """The replays of the store while it is open;"""
+        self.store: LetterStore | None = None
+        """and the store itself."""
+        self.prefetch: Final = 3 * batch
+        """One batch is written, the next one is read, and the one after that gathers."""
+        self.address: Final = parse(url)
         self._url = url
         self._batch = batch
         self._retention = retention
         self._grouping = grouping
         self._emit = emit
+        self._reader = BatchReader(grouping, batch=batch, emit=emit)
         self._brought: deque[_Brought] = deque()
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()
         self._giving_up = asyncio.Event()
+        self._last_begin_at = inf
         self._prepared = False
         self._trouble = False
         self._failures = 0
         """How often it took a write, and then no letters."""
 
-    def take(self, letter: StoredLetter, fate: LetterFate) -> asyncio.Future[Verdict]:
+    def take(
+        self, letter: Letter, vhost: str, fate_of: FateOf, sure: Sure | None = None
+    ) -> asyncio.Future[Verdict]:
         """What becomes of it, once that is known: `Drop` when it is committed, `Leave` when it cannot be."""
         verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         if not self.working:
             verdict.set_result(Leave())
             return verdict
-        self._brought.append(_Brought(letter, fate, verdict))
+        self._brought.append(_Brought(letter, vhost, fate_of, verdict, sure))
         self._arrived.set()
         if len(self._brought) >= self._batch:
             self._full.set()
@@ -104,10 +151,18 @@ class Storekeeper:
 
     def hurry(self) -> None:
         """The service ends: what the store does not take at once stays in its queue."""
-        self._giving_up.set()
+        if not self._giving_up.is_set():
+            self._giving_up.set()
+            self._last_begin_at = asyncio.get_running_loop().time() + LAST_BEGIN_S
 
     async def run(self) -> None:
         """Ends only by being cancelled."""
+        try:
+            await self._run()
+        finally:
+            await self._reader.close()
+
+    async def _run(self) -> None:
         tries = 0
         why = ""
         while True:
@@ -133,22 +188,49 @@ class Storekeeper:
             await asyncio.sleep(pause_s)
 
     async def _work(self, store: LetterStore) -> None:
+        self.replays, self.store = ReplayStore(store), store
         self._set_working(working=True)
         well = asyncio.get_running_loop().call_later(QUIET_S if self._failures else 0.0, self._works)
         forgetting = asyncio.ensure_future(
             forget(store, self._retention, self._emit, grouping=self._grouping)
         )
+        reading = asyncio.ensure_future(self._read_next())
         try:
             while True:
-                await self._put(store, await self._next_batch())
-                self._failures = 0
+                batch = await reading
+                reading = asyncio.ensure_future(self._read_next())
+                if batch:
+                    await self._put(store, batch)
+                    self._failures = 0
         except StoreError:
             self._failures += 1
             raise
         finally:
+            self.replays = self.store = None
             well.cancel()
+            reading.cancel()
             forgetting.cancel()
-            await asyncio.wait({forgetting})
+            await asyncio.wait({reading, forgetting})
+            if not reading.cancelled() and reading.exception() is None:
+                _leave(reading.result())
+
+    async def _read_next(self) -> list[_Read]:
+        """The next batch, read. Those that cannot be read are told so."""
+        batch = await self._next_batch()
+        read: list[_Read] = []
+        try:
+            known = None if self.store is None else self.store.dictionaries
+            found = await self._reader.read([(one.letter, one.vhost) for one in batch], known)
+            for one, letter in zip(batch, found, strict=True):
+                if isinstance(letter, Exception):
+                    if not one.verdict.done():
+                        one.verdict.set_exception(letter)
+                else:
+                    read.append(_Read(letter, one.fate_of(letter), one.verdict, one.sure))
+        except BaseException:
+            _leave(batch)
+            raise
+        return read
 
     async def _next_batch(self) -> list[_Brought]:
         await self._arrived.wait()
@@ -165,12 +247,14 @@ class Storekeeper:
             self._full.clear()
         return batch
 
-    async def _put(self, store: LetterStore, batch: Sequence[_Brought]) -> None:
+    async def _put(self, store: LetterStore, batch: Sequence[_Read]) -> None:
         """Until it is there; raises when the store does not take it for long."""
         loop = asyncio.get_running_loop()
         until = loop.time() + HOLD_S
         pause_s = PAUSE_S
         try:
+            if loop.time() > self._last_begin_at:
+                return
             while True:
                 try:
                     await self._put_once(store, batch)
@@ -184,18 +268,24 @@ class Storekeeper:
                 await self._rest(pause_s)
                 pause_s *= 2
         finally:
-            for one in batch:
-                _settle(one, Leave())
+            _leave(batch)
 
-    async def _put_once(self, store: LetterStore, batch: Sequence[_Brought]) -> None:
+    async def _put_once(self, store: LetterStore, batch: Sequence[_Read]) -> None:
         started = asyncio.get_running_loop().time()
         waiting = [one for one in batch if not one.verdict.done()]
         if not waiting:
             return
+        sures = {one.sure for one in waiting if one.sure is not None}
         try:
-            done = await store.ingest([one.letter for one in waiting])
+            done = await store.ingest(
+                [one.letter for one in waiting], before_commit=partial(_be_sure, sures) if sures else None
+            )
         except (StoreUnreachable, TableMissing):
             raise
+        except _NotOurs as found:
+            _leave(one for one in waiting if one.sure == found.sure)
+            await self._put_once(store, waiting)
+            return
         except Exception as error:  # noqa: BLE001 -- the store's fault is raised; a letter's is named
             await store.try_writing()
             if len(waiting) == 1:
@@ -229,8 +319,8 @@ class Storekeeper:
     # -- what is told ------------------------------------------------------------------------------------
     def _let_go(self) -> None:
         self._set_working(working=False)
-        while self._brought:
-            _settle(self._brought.popleft(), Leave())
+        _leave(self._brought)
+        self._brought.clear()
         self._arrived.clear()
         self._full.clear()
 
@@ -242,7 +332,10 @@ class Storekeeper:
 
     def _fails(self, why: str, pause_s: float) -> None:
         self._trouble = True
-        self._emit(Trouble(what=STORE_LETTERS, why=f"{why}; letters wait in their queues", seconds=pause_s))
+        never = "" if self._prepared else "; [desk] ingest = false leaves them there"
+        self._emit(
+            Trouble(what=STORE_LETTERS, why=f"{why}; letters wait in their queues{never}", seconds=pause_s)
+        )
 
     def _works(self) -> None:
         if self._trouble:
@@ -250,12 +343,24 @@ class Storekeeper:
             self._emit(Recovered(what=STORE_LETTERS, why="the store takes letters again"))
 
 
-def _settle(one: _Brought, verdict: Verdict) -> None:
+async def _be_sure(sures: Iterable[Sure]) -> None:
+    for sure in sures:
+        if not await sure():
+            raise _NotOurs(sure)
+
+
+def _settle(one: _Brought | _Read, verdict: Verdict) -> None:
     if not one.verdict.done():
         one.verdict.set_result(verdict)
 
 
-def _refuse(one: _Brought, error: Exception) -> None:
+def _leave(some: Iterable[_Brought | _Read]) -> None:
+    """Those whose end is not known yet stay in their queue."""
+    for one in some:
+        _settle(one, Leave())
+
+
+def _refuse(one: _Read, error: Exception) -> None:
     if not one.verdict.done():
         said = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
         one.verdict.set_exception(StoreRefused(f"the store does not take this letter: {shown(said, 300)}"))

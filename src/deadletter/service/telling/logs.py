@@ -168,7 +168,13 @@ class LogListener:
                 self._merge(fates)
             case events.Decided():
                 self._decided(event)
-            case events.Late() | events.QueueSeen() | events.BudgetSeen():
+            case (
+                events.Late()
+                | events.QueueSeen()
+                | events.BudgetSeen()
+                | events.ReplayCounted()
+                | events.ReplaysSeen()
+            ):
                 pass  # numbers: they are metrics
             case events.LettersStored(copies=copies, again=again, new_groups=groups, reopened=reopened):
                 if copies or again or reopened:
@@ -182,6 +188,9 @@ class LogListener:
                     )
                 else:
                     log.info("stored letters are grouped by the rules in force", rules=digest)
+            case events.ReplayChanged(replay=replay, state=state, why=why):
+                say = log.warning if state == "stopped" else log.info
+                say(f"replay {state}", replay=replay, why=why)
             case events.QueueGone(queue=queue):
                 log.info("a queue is gone", queue=queue)
             case events.GateChanged(gate=gate, origin=origin, state=state, guard=guard, why=why):

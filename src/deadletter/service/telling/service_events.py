@@ -16,6 +16,8 @@ from deadletter.core.guards.gate import GateState
 
 STORE_LETTERS: Final = "store:letters"
 """The name of the trouble when the store takes no letters; `store` is about its policies."""
+STORE_READING: Final = "store:reading"
+"""The second process that reads letters for the store fails; letters are read without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,9 @@ class QueueSeen:
     growth_per_s: float = 0.0
     oldest_s: float | None = None
     """The age of the oldest letter, where it is known."""
+    vhost: str = ""
+    in_per_s: float = 0.0
+    out_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +90,34 @@ class GroupingSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayChanged:
+    """A replay is in another state: running, paused, stopped, cancelled, done."""
+
+    replay: int
+    state: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayCounted:
+    """What became of letters of replays: sent, refused, doubtful, done, quiet."""
+
+    what: str
+    letters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaysSeen:
+    """The replays that this instance works on: how many go on, and how many wait for something."""
+
+    going: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueGone:
     queue: str
+    vhost: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +209,10 @@ class FindingGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Something does not work now. `what` names it: broker, store, store:letters, store:retention,
-    management, watch:NAME, desk:NAME, policy:NAME@VHOST, alert:CHANNEL, condition:PROGRAM."""
+    """Something does not work now. `what` names it: broker, store, store:letters, store:reading,
+    store:retention, store:replays, store:samples, store:instances, store:lease@VHOST, news, management,
+    watch:NAME, desk:NAME, policy:NAME@VHOST, alert:CHANNEL, condition:PROGRAM, replay:NUMBER, rule:NAME,
+    deploys."""
 
     what: str
     why: str
@@ -222,6 +255,9 @@ ServiceEvent: TypeAlias = (
     | QueueSeen
     | LettersStored
     | GroupingSeen
+    | ReplayChanged
+    | ReplayCounted
+    | ReplaysSeen
     | QueueGone
     | GateChanged
     | BudgetSeen

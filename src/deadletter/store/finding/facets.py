@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
 from deadletter.store.finding.letter_list import ROW_STATES
 from deadletter.store.finding.searching import SearchPlan, Where, looked_through, plan_of
+from deadletter.store.finding.within_scope import seen_of, tallies_within
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, asked_of, clean
 from deadletter.store.letters.letter_tables import groups, names, tallies
 from deadletter.store.letters.letter_views import Facet, Facets
@@ -22,8 +23,10 @@ FACETS_MAX: Final = 10_000
 FACETS_S: Final = 2.0
 """And as many as can be found in this time."""
 _SHOWN: Final = 50
-_PLACES: Final = "SELECT vhost, queue, cause, group_id FROM deadletter_letters"
-_PORTION: Final = 2_500
+_PLACES: Final = "SELECT vhost, queue, cause, group_id, count(*) FROM deadletter_letters"
+_EACH_PLACE: Final = "GROUP BY vhost, queue, cause, group_id"
+_PORTION: Final = FACETS_MAX // 2 + 1
+"""Two of them are more than are counted, and tell so."""
 _root = groups.alias("root")
 _vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")
@@ -45,26 +48,13 @@ async def facets(
 ) -> Facets:
     """How many. By queue, origin, group and state the counts are kept with every change; anything else is
     counted, up to FACETS_MAX of the newest, and for so long."""
-    if _by_tallies(query):
+    if query.asks_for_places:
         return await _tallied(connection, query)
     plan = await plan_of(connection, query)
     if plan is None:
         return Facets(by={}, exact=True, total=0)
     newest = replace(query, order=LetterOrder.NEWEST, after=None)
     return await _counted(connection, newest, plan, where, clock)
-
-
-def _by_tallies(query: LetterQuery) -> bool:
-    return query == LetterQuery(
-        vhost=query.vhost,
-        queue=query.queue,
-        origin=query.origin,
-        group=query.group,
-        state=query.state,
-        order=query.order,
-        after=query.after,
-        limit=query.limit,
-    )
 
 
 async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
@@ -79,6 +69,8 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
         conditions.append(_origin.c.name == clean(query.origin))
     if query.group is not None:
         conditions.append(_root.c.id == query.group)
+    if not query.scope.whole:
+        conditions += tallies_within(await seen_of(connection, query.scope))
     asked = (
         select(
             _vhost.c.name.label("vhost"),
@@ -117,8 +109,8 @@ async def _counted(
         if len(found) > FACETS_MAX or clock() >= until:
             break
     exact = more is None and len(found) <= FACETS_MAX
-    rows_ = await asked_of(connection, _PLACES, "id", found[:FACETS_MAX])
-    times = Counter((int(v), int(q), int(c), int(g)) for v, q, c, g in rows_)
+    places = await asked_of(connection, _PLACES, "id", found[:FACETS_MAX], then=_EACH_PLACE)
+    times = {(int(v), int(q), int(c), int(g)): int(letters_) for v, q, c, g, letters_ in places}
     called = await _called(connection, sorted({one for place in times for one in place[:3]}))
     members = await _members(connection, sorted({group for *_, group in times}))
     rows = [

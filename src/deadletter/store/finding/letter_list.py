@@ -14,7 +14,12 @@ from deadletter.store.letters.letter_rows import ASKED_AT_ONCE
 from deadletter.store.letters.letter_tables import RowState, groups, letters, names
 from deadletter.store.letters.letter_views import LetterRow
 
-ROW_STATES: Final = {LetterState.OPEN: RowState.OPEN, LetterState.DISCARDED: RowState.DISCARDED}
+ROW_STATES: Final = {
+    LetterState.OPEN: RowState.OPEN,
+    LetterState.DISCARDED: RowState.DISCARDED,
+    LetterState.CLAIMED: RowState.CLAIMED,
+    LetterState.REPLAYED: RowState.REPLAYED,
+}
 _STATES: Final = {kept.value: state for state, kept in ROW_STATES.items()}
 _vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")

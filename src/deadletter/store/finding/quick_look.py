@@ -50,6 +50,10 @@ _LETTERS_OF: Final = (
 )
 QUEUES: Final = NamesLook(_LETTERS_OF.format("t.queue"))
 ORIGINS: Final = NamesLook(_LETTERS_OF.format("g.origin"))
+REPLAYS: Final = NamesLook(
+    "SELECT id, printf('%s, %,d letters', state, letters) FROM deadletter_replays ORDER BY id DESC LIMIT ?"
+)
+RECIPES: Final = NamesLook("SELECT name, program FROM deadletter_recipes ORDER BY name LIMIT ?")
 
 
 def is_foreign(address: SqliteAddress) -> bool:

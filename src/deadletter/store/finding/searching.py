@@ -9,7 +9,7 @@ are bounded: after so much time a page says how far it came, and the next one go
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, TypeAlias
 
@@ -18,16 +18,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
 from deadletter.core.grouping.letter_words import words_of
-from deadletter.core.grouping.stored_letter import HEADER_CHARS, is_searched, read_inside, searched_text
+from deadletter.core.grouping.stored_letter import HEADER_CHARS, is_searched, read_inside, searched_inside
 from deadletter.core.letter import header_values
 from deadletter.core.letter.letter import Letter
+from deadletter.core.replaying.masked_letter import hidden, masked
 from deadletter.core.text.glob import glob
 from deadletter.store.finding import word_index
 from deadletter.store.finding.letter_list import ROW_STATES, rows_of
+from deadletter.store.finding.within_scope import letters_within
 from deadletter.store.letters.discards import thrown_away_by
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_rows import among, clean, of_id, some_of
-from deadletter.store.letters.letter_tables import IS_DISCARDED, groups, letters, names, tallies
+from deadletter.store.letters.letter_tables import groups, letters, names, tallies
 from deadletter.store.letters.letter_views import LetterPage
 
 LOOK_S: Final = 0.4
@@ -36,6 +38,8 @@ _PORTION: Final = 500
 _LOOKED_INTO: Final = 50
 _FEW: Final = 500
 """So few letters are looked into one by one, without asking the index of words."""
+_FEW_ROWS: Final = 5_000
+"""The same where their rows say enough: the index would tell of all letters that have the word."""
 _MAX_WORDS: Final = 20
 _GROUPS_READ: Final = 20_000
 """In so many groups, the last to fail, a part of a word is looked for."""
@@ -71,7 +75,7 @@ class Portion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class LookedThrough:
     """Some that are wanted, among `looked_at` that had to be looked into; `more`: where to go on."""
 
     ids: list[int]
@@ -108,20 +112,20 @@ async def find(
 
 async def looked_through(
     connection: AsyncConnection, query: LetterQuery, plan: SearchPlan, *, size: int, where: Where | None
-) -> AsyncIterator[Looked]:
+) -> AsyncIterator[LookedThrough]:
     """All that is wanted, little by little, in the order of the query."""
     after = query.after
     while True:
         portion = await next_portion(connection, plan, query.order, after, size)
         after = portion.after
         if not query.looks_inside or not portion.ids:
-            yield Looked(ids=portion.ids, looked_at=0, more=after)
+            yield LookedThrough(ids=portion.ids, looked_at=0, more=after)
         else:
             for start in range(0, len(portion.ids), _LOOKED_INTO):
                 some = portion.ids[start : start + _LOOKED_INTO]
-                wanted = await _wanted(connection, some, query, where)
+                wanted = await wanted_of(connection, some, query, where)
                 last = start + _LOOKED_INTO >= len(portion.ids)
-                yield Looked(
+                yield LookedThrough(
                     ids=[number for number in some if number in wanted],
                     looked_at=len(some),
                     more=after if last else some[-1],
@@ -224,9 +228,12 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan
     if query.ids:
         conditions.append(columns.id.in_(query.ids))
     if query.state is LetterState.DISCARDED:
-        conditions.append(columns.state == IS_DISCARDED)
+        conditions.append(columns.discarded_ms.is_not(None))
     elif query.state is not None:
         conditions.append(columns.state == ROW_STATES[query.state].value)
+    if not query.scope.whole:
+        narrow = bool(query.ids or query.letter_id) or query.group is not None or query.origin is not None
+        conditions += await letters_within(connection, query.scope, narrow=narrow)
     few = bool(query.ids or query.letter_id)
     named = ((query.vhost, columns.vhost), (query.queue, columns.queue), (query.cause, columns.cause))
     for name, column in named:
@@ -244,7 +251,8 @@ async def plan_of(connection: AsyncConnection, query: LetterQuery) -> SearchPlan
         some = await _groups(connection, query)
         conditions.append(columns.group_id.in_(some) if some else false())
         held = select(func.coalesce(func.sum(tallies.c.letters), 0)).where(tallies.c.group_id.in_(some))
-        few = few or not some or int(await connection.scalar(held) or 0) <= _FEW
+        most = _FEW if query.headers or query.text or query.where else _FEW_ROWS
+        few = few or not some or int(await connection.scalar(held) or 0) <= most
     if query.message_id is not None:
         conditions.append(columns.message_id == clean(query.message_id))
         words += words_of(clean(query.message_id))
@@ -317,36 +325,43 @@ def _words(query: LetterQuery) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def _wanted(
+async def wanted_of(
     connection: AsyncConnection, some: Sequence[int], query: LetterQuery, where: Where | None
 ) -> set[int]:
+    """Those of these letters that have inside what is looked for."""
     found = await contents_of(connection, some)
-    wanted = [
-        number
-        for number, letter in found.items()
-        if _has_headers(letter, query.headers) and _has_text(letter, query.text)
-    ]
+    errors = await _errors(connection, some) if query.error and query.scope.masks else {}
+    wanted = [number for number, letter in found.items() if _is_wanted(letter, query, errors.get(number, ""))]
     if where is not None and wanted:
         answers = await where([found[number] for number in wanted])
         wanted = [number for number, answer in zip(wanted, answers, strict=True) if answer]
     return set(wanted)
 
 
-def _has_headers(letter: Letter, wanted: Sequence[tuple[str, str]]) -> bool:
-    if not wanted:
-        return True
-    headers = read_inside(letter).headers
+def _is_wanted(letter: Letter, query: LetterQuery, error: str) -> bool:
+    """As whoever asks sees it: what is masked for them is not there. `error`: where that has to be asked."""
+    seen = masked(read_inside(letter), query.scope.masks)
+    if query.error and error and clean(query.error).lower() not in hidden(error, seen.secrets).lower():
+        return False
+    return _has_headers(seen.inside.headers, query.headers) and (
+        not query.text or has_words(hidden(searched_inside(seen.inside), seen.secrets), query.text)
+    )
+
+
+async def _errors(connection: AsyncConnection, some: Sequence[int]) -> dict[int, str]:
+    asked = select(letters.c.id, letters.c.error).where(text(among(connection, "deadletter_letters.id")))
+    rows = await connection.execute(asked, {"some": some_of(connection, some)})
+    return {int(number): str(error) for number, error in rows}
+
+
+def _has_headers(headers: Mapping[str, Any], wanted: Sequence[tuple[str, str]]) -> bool:
     told = ((pattern, header_values.text(headers.get(name), _VALUE_CHARS)) for name, pattern in wanted)
     return all(value is not None and glob(pattern, value) for pattern, value in told)
 
 
-def _has_text(letter: Letter, wanted: str | None) -> bool:
-    """As it stands there, and in whole words: as the index has them."""
-    return not wanted or has_words(searched_text(letter), wanted)
-
-
 def has_words(said: str, wanted: str) -> bool:
-    """Whether each word, or what stands in quotes, is in a text."""
+    """Whether each word, or what stands in quotes, is in a text: as it stands there, and in whole words, as
+    the index has them."""
     said = clean(said)
     low = said.lower()
     if not all(clean(quoted or word).lower() in low for quoted, word in _QUOTED.findall(wanted)):

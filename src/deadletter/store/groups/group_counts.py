@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from sqlalchemy import update
@@ -26,6 +27,7 @@ from deadletter.store.letters.letter_tables import RowState, groups
 
 MINUTE_MS: Final = 60_000
 _TAG_CHARS: Final = 200
+_TAGS_KNOWN: Final = 512
 
 
 def _tags_in(table: str) -> Bulk:
@@ -99,7 +101,9 @@ async def count(
     tagged: dict[tuple[int, str, str], tuple[int, int, int]] = {}
     for group, vhost, queue, letter in came:
         died_ms = letter.died_at_ms
-        one = seen.setdefault(group, _Seen())
+        one = seen.get(group)
+        if one is None:
+            one = seen[group] = _Seen()
         one.letters += 1
         one.first_ms = min(one.first_ms, died_ms)
         one.last_ms = max(one.last_ms, died_ms)
@@ -126,7 +130,12 @@ async def count(
 def tags_of(letter: StoredLetter) -> list[tuple[str, str]]:
     """What a group tells of its letters beside their number."""
     told = ("release", letter.release), ("host", letter.host)
-    return [(kind, clean(value)[:_TAG_CHARS]) for kind, value in told if value]
+    return [(kind, _tag(value)) for kind, value in told if value]
+
+
+@lru_cache(maxsize=_TAGS_KNOWN)
+def _tag(value: str) -> str:
+    return clean(value)[:_TAG_CHARS]
 
 
 async def add_totals(connection: AsyncConnection, rows: Sequence[tuple[int, int, int, int]]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, delete, false, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from deadletter.core.access.scope import WHOLE, Scope
 from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_query import GroupOrder, GroupQuery
 from deadletter.core.grouping.group_states import GroupState, state_at
@@ -16,6 +17,7 @@ from deadletter.core.grouping.letter_query import LetterQuery
 from deadletter.core.letter.header_values import shown
 from deadletter.errors import NotStored, UsageError
 from deadletter.store.finding.searching import find
+from deadletter.store.finding.within_scope import SeenNames, has_letters_there, seen_of
 from deadletter.store.letters.letter_rows import clean, unless_there
 from deadletter.store.letters.letter_tables import (
     RowState,
@@ -43,57 +45,78 @@ _member = groups.alias("member")
 _ROOT: Final = func.coalesce(_member.c.merged_into, _member.c.id)
 """A group stands for those that were merged into it: each keeps its own letters and counts, so that it can be
 taken out again, and they are added up when somebody looks."""
-_open_of_member = (
-    select(func.coalesce(func.sum(tallies.c.letters), 0))
-    .where(tallies.c.group_id == _member.c.id, tallies.c.state == RowState.OPEN.value)
-    .scalar_subquery()
+_EVERYTHING: Final = SeenNames(vhosts=None, origins=None)
+
+
+class _Views:
+    """How groups are asked for, as far as they are seen: of those that were merged, and of their letters."""
+
+    def __init__(self, seen: SeenNames) -> None:
+        there = [] if seen.vhosts is None else [tallies.c.vhost.in_(seen.vhosts)]
+        held = select(func.coalesce(func.sum(tallies.c.letters), 0)).where(
+            tallies.c.group_id == _member.c.id, *there
+        )
+        opened = held.where(tallies.c.state == RowState.OPEN.value).scalar_subquery()
+        # of one vhost nobody counts what ever came, only what is here
+        total = _member.c.total if seen.vhosts is None else held.scalar_subquery()
+        mine = [] if seen.origins is None else [_member.c.origin.in_(seen.origins)]
+        self.all = (
+            select(
+                _ROOT.label("root"),
+                func.sum(total).label("total"),
+                func.min(_member.c.first_ms).label("first_ms"),
+                func.max(_member.c.last_ms).label("last_ms"),
+                func.sum(opened).label("open"),
+            )
+            .where(*mine, *has_letters_there(_member.c.id, seen))
+            .group_by(_ROOT)
+            .subquery("members")
+        )
+        self.asked = (
+            select(*_SHOWN, self.all.c.total, self.all.c.first_ms, self.all.c.last_ms, self.all.c.open)
+            .select_from(groups)
+            .join(self.all, self.all.c.root == groups.c.id)
+            .join(_origin, _origin.c.id == groups.c.origin)
+        )
+
+    def order(self, by: GroupOrder) -> ColumnElement[Any]:
+        match by:
+            case GroupOrder.LAST:
+                return self.all.c.last_ms.desc()
+            case GroupOrder.FIRST:
+                return self.all.c.first_ms.desc()
+            case GroupOrder.LETTERS:
+                return self.all.c.open.desc()
+
+
+_SHOWN: Final = (
+    groups.c.id,
+    groups.c.key,
+    groups.c.title,
+    groups.c.culprit,
+    groups.c.error_type,
+    groups.c.category,
+    groups.c.category_by,
+    groups.c.category_why,
+    groups.c.state,
+    groups.c.until_ms,
+    groups.c.reopened_ms,
+    groups.c.reopened_release,
+    _origin.c.name.label("origin_text"),
 )
-_all = (
-    select(
-        _ROOT.label("root"),
-        func.sum(_member.c.total).label("total"),
-        func.min(_member.c.first_ms).label("first_ms"),
-        func.max(_member.c.last_ms).label("last_ms"),
-        func.sum(_open_of_member).label("open"),
-    )
-    .group_by(_ROOT)
-    .subquery("members")
-)
-_VIEWS: Final = (
-    select(
-        groups.c.id,
-        groups.c.key,
-        groups.c.title,
-        groups.c.culprit,
-        groups.c.error_type,
-        groups.c.category,
-        groups.c.category_by,
-        groups.c.category_why,
-        groups.c.state,
-        groups.c.until_ms,
-        groups.c.reopened_ms,
-        groups.c.reopened_release,
-        _origin.c.name.label("origin_text"),
-        _all.c.total,
-        _all.c.first_ms,
-        _all.c.last_ms,
-        _all.c.open,
-    )
-    .select_from(groups)
-    .join(_all, _all.c.root == groups.c.id)
-    .join(_origin, _origin.c.id == groups.c.origin)
-)
-_ORDERS: Final = {
-    GroupOrder.LAST: _all.c.last_ms.desc(),
-    GroupOrder.FIRST: _all.c.first_ms.desc(),
-    GroupOrder.LETTERS: _all.c.open.desc(),
-}
+_VIEWS: Final = _Views(_EVERYTHING)
+
+
+async def _views(connection: AsyncConnection, scope: Scope) -> _Views:
+    return _VIEWS if scope.whole else _Views(await seen_of(connection, scope))
 
 
 async def listed(connection: AsyncConnection, query: GroupQuery, *, now_ms: int) -> tuple[GroupView, ...]:
     """Groups that have letters, or had."""
-    asked = _VIEWS.where(*_conditions(query, now_ms))
-    asked = asked.order_by(_ORDERS[query.order], groups.c.id.desc()).limit(query.limit).offset(query.offset)
+    views = await _views(connection, query.scope)
+    asked = views.asked.where(*_conditions(query, now_ms))
+    order = views.order(query.order)
+    asked = asked.order_by(order, groups.c.id.desc()).limit(query.limit).offset(query.offset)
     return tuple(_view(row, now_ms) for row in await connection.execute(asked))
 
 
@@ -107,7 +130,9 @@ def _conditions(query: GroupQuery, now_ms: int) -> list[ColumnElement[bool]]:
         conditions.append(groups.c.category == query.category.value)
     if query.text:
         for word in query.text.lower().split():
-            said = func.lower(groups.c.title + " " + groups.c.culprit + " " + groups.c.error_type)
+            # nothing is found by what somebody does not see; a title may quote that
+            title = groups.c.culprit if query.scope.masks else groups.c.title + " " + groups.c.culprit
+            said = func.lower(title + " " + groups.c.error_type)
             conditions.append(said.contains(word, autoescape=True))
     return conditions
 
@@ -146,10 +171,13 @@ def _view(row: Any, now_ms: int) -> GroupView:
     )
 
 
-async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> GroupView:
+async def group_of(connection: AsyncConnection, name: str, *, now_ms: int, scope: Scope = WHOLE) -> GroupView:
     """The group of this number, or of a key that begins so; of one that was merged into another that one.
-    NotStored where that is none, or several."""
+    NotStored where that is none that may be seen, or several."""
+    views = await _views(connection, scope)
     asked = select(_ROOT).distinct()
+    if not scope.whole:
+        asked = asked.join(views.all, views.all.c.root == _ROOT)
     if name.isascii() and name.isdigit() and len(name) < _KEY_CHARS:
         asked = asked.where(_member.c.id == int(name)) if len(name) < _NUMBER_CHARS else asked.where(false())
     else:
@@ -160,10 +188,12 @@ async def group_of(connection: AsyncConnection, name: str, *, now_ms: int) -> Gr
             f"group {shown(name)}: expected the number of a group, or the beginning of its key; "
             f"{'none is called so' if not found else 'several begin so'} (dlq groups lists them)"
         )
-    return _view((await connection.execute(_VIEWS.where(groups.c.id == found[0][0]))).one(), now_ms)
+    return _view((await connection.execute(views.asked.where(groups.c.id == found[0][0]))).one(), now_ms)
 
 
-async def detail(connection: AsyncConnection, group: GroupView, *, now_ms: int) -> GroupDetail:
+async def detail(
+    connection: AsyncConnection, group: GroupView, *, now_ms: int, scope: Scope = WHOLE
+) -> GroupDetail:
     """All that is known of a group, and of those that were merged into it."""
     parts = json.loads(await connection.scalar(select(groups.c.parts).where(groups.c.id == group.id)) or "[]")
     members = await _members(connection, [group.id])
@@ -182,7 +212,8 @@ async def detail(connection: AsyncConnection, group: GroupView, *, now_ms: int) 
     )  # fmt: skip
     minutes = await minutes_of(connection, [group.id], since_ms=now_ms - MINUTES * 60_000)
     keys = select(groups.c.key).where(groups.c.merged_into == group.id).order_by(groups.c.id)
-    page = await find(connection, LetterQuery(group=group.id, state=None, limit=_SAMPLES), clock=lambda: 0.0)
+    some_letters = LetterQuery(group=group.id, state=None, limit=_SAMPLES, scope=scope)
+    page = await find(connection, some_letters, clock=lambda: 0.0)
     return GroupDetail(
         group=group,
         parts=tuple((str(kind), str(said), bool(counts_)) for kind, said, counts_ in parts),
@@ -246,6 +277,14 @@ async def releases_of(connection: AsyncConnection, some: list[int]) -> dict[int,
     return {roots[int(group)]: str(value) for group, value in await connection.execute(asked)}
 
 
+async def last_notes_of(connection: AsyncConnection, some: list[int]) -> dict[int, str]:
+    """What was noted last of each group, where something was."""
+    roots = dict(await _members(connection, some))
+    newest = select(func.max(notes.c.id)).where(notes.c.group_id.in_(list(roots))).group_by(notes.c.group_id)
+    asked = select(notes.c.group_id, notes.c.text).where(notes.c.id.in_(newest)).order_by(notes.c.id)
+    return {roots[int(group)]: str(text) for group, text in await connection.execute(asked)}
+
+
 async def _members(connection: AsyncConnection, some: list[int]) -> list[tuple[int, int]]:
     """These groups and those that were merged into them, each with the group that stands for it."""
     asked = select(_member.c.id, _ROOT).where(or_(_member.c.id.in_(some), _member.c.merged_into.in_(some)))
@@ -291,6 +330,15 @@ async def add_note(
     await connection.execute(
         insert(notes).values(group_id=group.id, at_ms=now_ms, author=clean(author), text=clean(text))
     )
+
+
+async def has_note(connection: AsyncConnection, group: GroupView, text: str) -> bool:
+    """Whether somebody noted that; on PostgreSQL nobody else does until we are done."""
+    await connection.execute(
+        select(groups.c.id).where(groups.c.id == group.id).with_for_update(key_share=True)
+    )
+    asked = select(notes.c.id).where(notes.c.group_id == group.id, notes.c.text == clean(text)).limit(1)
+    return (await connection.execute(asked)).first() is not None
 
 
 async def merge(connection: AsyncConnection, into: GroupView, other: GroupView) -> None:

@@ -1,20 +1,22 @@
 """The end of grouping anew: first and last made right, what people said settled, empty groups gone.
 
-Everything within the caller's transaction, and in portions; each may be done twice.
+Everything within the caller's transaction, and in portions; each may be done twice. A portion is small also
+where groups are large: whoever brings letters waits for one.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.category import By
 from deadletter.core.grouping.group_states import GroupState
-from deadletter.core.grouping.regrouping import GroupNow, Settled, Settling
+from deadletter.core.grouping.regrouping import GroupNow, GroupSettling, Settled
 from deadletter.core.grouping.stored_letter import stored_letter
 from deadletter.store.groups.group_counts import (
     MINUTE_MS,
@@ -44,20 +46,57 @@ MENDED_AT_ONCE: Final = 5
 RETIRED_AT_ONCE: Final = 10
 _LATE: Final = 500
 """So many letters that came since are looked at; where there are more, first and last stay as they are."""
+_UNREAD: Final = 50
+"""So many of them are read while nobody else can write: those that came in the last moment."""
+HANDED_OVER: Final = 2_000
+"""Counts and tags of so many rows go to heirs at once; those of one group in any case."""
+LateTags: TypeAlias = Mapping[int, Sequence[tuple[str, str]]]
+"""Of letters that came since grouping anew began."""
 _STATE: Final = ("state", "until_ms", "resolved_ms", "reopened_ms", "reopened_release")
 _CATEGORY: Final = ("category", "category_by", "category_why")
 
 
-async def mend(connection: AsyncConnection, after: int, last_letter: int) -> int | None:
-    """The next groups that lost letters and have some; where to go on. None: there are no more."""
+async def look(connection: AsyncConnection, after: int, last_letter: int) -> LateTags:
+    """The letters that came since into the groups that are mended next: read while others may write."""
+    found: dict[int, Sequence[tuple[str, str]]] = {}
+    for group in await _next_to_mend(connection, after):
+        came = await _came(connection, group, last_letter)
+        found |= await _tags_of_letters(connection, list(came))
+    return found
+
+
+async def mend(connection: AsyncConnection, after: int, last_letter: int, late: LateTags) -> int | None:
+    """The next groups that lost letters and have some; where to go on. None: there are no more. `late`: what
+    `look` found."""
+    some = await _next_to_mend(connection, after)
+    await lock(connection, some)
+    for group in some:
+        await _mend(connection, group, last_letter, late)
+    return some[-1] if some else None
+
+
+async def _next_to_mend(connection: AsyncConnection, after: int) -> list[int]:
     lost = select(regrouped.c.before).join(groups, groups.c.id == regrouped.c.before)
     asked = lost.where(regrouped.c.before > after, groups.c.total > 0).distinct()
     rows = await connection.execute(asked.order_by(regrouped.c.before).limit(MENDED_AT_ONCE))
-    some = [int(number) for (number,) in rows]
-    await lock(connection, some)
-    for group in some:
-        await _mend(connection, group, last_letter)
-    return some[-1] if some else None
+    return [int(number) for (number,) in rows]
+
+
+async def _came(connection: AsyncConnection, group: int, last_letter: int) -> dict[int, int]:
+    """Letters that came since, and when they died."""
+    asked = select(letters.c.id, letters.c.died_ms).where(
+        letters.c.group_id == group, letters.c.id > last_letter, letters.c.copy_of.is_(None)
+    )
+    return {int(number): int(died) for number, died in await connection.execute(asked.limit(_LATE))}
+
+
+async def _tags_of_letters(
+    connection: AsyncConnection, ids: Sequence[int]
+) -> dict[int, Sequence[tuple[str, str]]]:
+    found = await readable(connection, ids) if ids else {}
+    return await asyncio.to_thread(
+        lambda: {number: tuple(tags_of(stored_letter(one, now_ms=0))) for number, one in found.items()}
+    )
 
 
 async def lock(connection: AsyncConnection, some: Sequence[int]) -> None:
@@ -67,21 +106,19 @@ async def lock(connection: AsyncConnection, some: Sequence[int]) -> None:
         await connection.execute(asked.with_for_update(key_share=True))
 
 
-async def _mend(connection: AsyncConnection, group: int, last_letter: int) -> None:
+async def _mend(connection: AsyncConnection, group: int, last_letter: int, late: LateTags) -> None:
     """Where all that ever came were looked at, or came since, it is known when first and last died."""
     told: dict[tuple[str, str], tuple[int, int, int]] = {
         (row.kind, row.value): (int(row.letters), int(row.first_ms), int(row.last_ms))
         for row in await connection.execute(select(seen).where(seen.c.group_id == group))
     }
-    came = select(letters.c.id, letters.c.died_ms).where(
-        letters.c.group_id == group, letters.c.id > last_letter, letters.c.copy_of.is_(None)
-    )
-    late = {int(number): int(died) for number, died in await connection.execute(came.limit(_LATE))}
-    for number, letter in (await readable(connection, list(late))).items():
-        read = stored_letter(letter, now_ms=0)
-        for tag in ((ALL, ""), *tags_of(read)):
-            times, first_ms, last_ms = told.get(tag, (0, late[number], late[number]))
-            told[tag] = (times + 1, min(first_ms, late[number]), max(last_ms, late[number]))
+    came = await _came(connection, group, last_letter)
+    unread = [number for number in came if number not in late]
+    known = {**late, **await _tags_of_letters(connection, unread[:_UNREAD])}
+    for number, died_ms in came.items():
+        for tag in ((ALL, ""), *known[number]) if number in known else ():
+            times, first_ms, last_ms = told.get(tag, (0, died_ms, died_ms))
+            told[tag] = (times + 1, min(first_ms, died_ms), max(last_ms, died_ms))
     for (kind, value), (times, first_ms, last_ms) in told.items():
         right = {"first_ms": first_ms, "last_ms": last_ms}
         if kind == ALL:
@@ -128,8 +165,8 @@ async def settle(connection: AsyncConnection) -> Settled:
     pairs = {(int(one), int(other)): str(token) for one, other, token in await connection.execute(
         select(splits.c.group_id, splits.c.other, splits.c.token)
     )}  # fmt: skip
-    same = await _not_needed_apart(connection, Settling(now, moved), keys, list(pairs))
-    settling = Settling(now, moved, split=pairs, same=same)
+    same = await _not_needed_apart(connection, GroupSettling(now, moved), keys, list(pairs))
+    settling = GroupSettling(now, moved, split=pairs, same=same)
     settled = settling.settled()
     await lock(connection, sorted({*settled.merged, *settled.said, *settled.said.values()}))
     for to, source in sorted(settled.said.items()):
@@ -180,7 +217,7 @@ async def _groups_now(connection: AsyncConnection) -> tuple[dict[int, GroupNow],
 
 async def _not_needed_apart(
     connection: AsyncConnection,
-    settling: Settling,
+    settling: GroupSettling,
     keys: dict[str, int],
     pairs: Sequence[tuple[int, int]],
 ) -> list[tuple[int, int]]:
@@ -213,7 +250,7 @@ async def retire(connection: AsyncConnection) -> list[tuple[int, str, int]]:
     them goes to the heir. One that a person merged stays, as part of the group it is in: it says that letters
     belong together."""
     asked = select(regrouped.c.before, regrouped.c.after).order_by(regrouped.c.before).limit(RETIRED_AT_ONCE)
-    heirs = {int(before): int(after) for before, after in await connection.execute(asked)}
+    heirs = await _few_rows(connection, {int(one): int(to) for one, to in await connection.execute(asked)})
     if not heirs:
         return []
     await lock(connection, sorted({*heirs, *heirs.values()}))
@@ -237,6 +274,21 @@ async def retire(connection: AsyncConnection) -> list[tuple[int, str, int]]:
         await _empty(connection, gone, rows)
     await connection.execute(delete(regrouped).where(regrouped.c.before.in_(list(heirs))))
     return [(group, str(rows[group].key), heir) for group, heir in gone.items()] or [(0, "", 0)]
+
+
+async def _few_rows(connection: AsyncConnection, heirs: Mapping[int, int]) -> dict[int, int]:
+    """The first of them, with as many rows as may go at once."""
+    rows = Counter[int]()
+    for table in (counts, tags):
+        asked = select(table.c.group_id, func.count()).where(table.c.group_id.in_(list(heirs)))
+        for group, some in await connection.execute(asked.group_by(table.c.group_id)):
+            rows[int(group)] += int(some)
+    few: dict[int, int] = {}
+    for group, heir in heirs.items():
+        if few and sum(rows[one] for one in (*few, group)) > HANDED_OVER:
+            break
+        few[group] = heir
+    return few
 
 
 async def _hand_over(connection: AsyncConnection, gone: Mapping[int, int]) -> None:

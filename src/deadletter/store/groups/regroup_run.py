@@ -59,10 +59,12 @@ class Regrouping:
         async with self._connections.reading() as connection:
             now = await regrouping.in_force(connection)
             mine = now is not None and now.digest == grouping.digest
+            some: list[regrouping.LookedAt] = []
+            late: regroup_ending.LateTags = {}
             if mine and now is not None and now.stage is RegroupStage.MOVING:
                 some = await regrouping.look(connection, grouping, now)
-            else:
-                some = []
+            elif mine and now is not None and now.stage is RegroupStage.MENDING:
+                late = await regroup_ending.look(connection, now.reached, now.last_letter)
         async with self._connections.writing() as connection:
             started = time.monotonic()
             await regrouping.alone(connection)
@@ -71,7 +73,7 @@ class Regrouping:
                 await regrouping.begin(connection, again)
                 await self._note(connection, who, "regroup", {"digest": grouping.digest})
             elif again == now:  # else somebody else does the same
-                await self._work(connection, grouping, again, some, who)
+                await self._work(connection, grouping, again, some, late, who)
             done = await regrouping.in_force(connection)
             assert done is not None
         return done, time.monotonic() - started
@@ -82,6 +84,7 @@ class Regrouping:
         grouping: Grouping,
         now: GroupingNow,
         some: list[regrouping.LookedAt],
+        late: regroup_ending.LateTags,
         who: str,
     ) -> None:
         match now.stage:
@@ -91,7 +94,7 @@ class Regrouping:
                 else:
                     await regrouping.reach(connection, now, RegroupStage.MENDING)
             case RegroupStage.MENDING:
-                reached = await regroup_ending.mend(connection, now.reached, now.last_letter)
+                reached = await regroup_ending.mend(connection, now.reached, now.last_letter, late)
                 stage = RegroupStage.SETTLING if reached is None else now.stage
                 await regrouping.reach(connection, now, stage, reached or 0)
             case RegroupStage.SETTLING:

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, false, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.store.letters.letter_rows import clean
-from deadletter.store.letters.letter_tables import IS_DISCARDED, audit, letters, steps
+from deadletter.store.letters.letter_tables import audit, letters, steps
 from deadletter.store.letters.letter_views import DiscardTold
 
 STEP: Final = "discarded"
@@ -45,14 +45,13 @@ async def thrown_away_by(connection: AsyncConnection, number: int) -> ColumnElem
     moments = sorted({at_ms for at_ms, _ in await _entries(connection, number)})
     by_them = select(steps.c.letter).where(
         steps.c.letter == letters.c.id,
-        steps.c.at_ms == letters.c.changed_ms,
+        steps.c.at_ms == letters.c.discarded_ms,
         steps.c.step == STEP,
         steps.c.who == who,
     )
     return (
-        (letters.c.state == IS_DISCARDED)
-        & letters.c.changed_ms.between(moments[0], moments[-1])
-        & letters.c.changed_ms.in_(moments)
+        letters.c.discarded_ms.between(moments[0], moments[-1])
+        & letters.c.discarded_ms.in_(moments)
         & by_them.exists()
     )
 

@@ -21,11 +21,12 @@ from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.compression import packed, unpacked
+from deadletter.core.grouping.dictionaries import Dictionaries, Dictionary
+from deadletter.core.grouping.letter_frame import dictionary_of, framed
 from deadletter.core.grouping.stored_letter import WORDING, StoredLetter
 from deadletter.store.finding import word_index
 from deadletter.store.groups import group_counts
 from deadletter.store.groups.group_rows import ensure_groups
-from deadletter.store.letters.letter_contents import dictionary_of, framed
 from deadletter.store.letters.letter_ids import same_bytes
 from deadletter.store.letters.letter_rows import (
     ASKED_AT_ONCE,
@@ -34,6 +35,7 @@ from deadletter.store.letters.letter_rows import (
     name_ids,
 )
 from deadletter.store.letters.letter_tables import RowState, dictionaries
+from deadletter.store.replays import returned_letters
 
 _CACHED: Final = 50_000
 _DICTIONARIES: Final = 3_000
@@ -113,30 +115,31 @@ class Ingest:
     def __init__(self) -> None:
         self.generation: int = 0
         """Of what it remembers: what was prepared with an older one is prepared anew."""
+        self.dictionaries: Final = Dictionaries()
         self._names: dict[str, int] = {}
         self._groups: dict[str, int] = {}
-        self._dictionaries: dict[str, tuple[int, bytes]] = {}
         self._letters: dict[str, int] = {}
         """Of groups that have no dictionary: how many letters came."""
         self._fresh_names: dict[str, int] = {}
         self._fresh_groups: dict[str, int] = {}
-        self._fresh_dictionaries: dict[str, tuple[int, bytes]] = {}
+        self._fresh_dictionaries: dict[str, Dictionary] = {}
 
     def connected(self, generation: int) -> None:
         """So many connections were made. Behind a new one there may be another file, or a database that was
         put back to yesterday: what was learned is no longer true."""
         if generation != self.generation:
             self.generation = generation
-            for known in (self._names, self._groups, self._dictionaries, self._letters):
+            for known in (self._names, self._groups, self._letters):
                 known.clear()
+            self.dictionaries.forget()
 
     def committed(self) -> None:
         """What the last batch learned is true now."""
-        if len(self._dictionaries) + len(self._fresh_dictionaries) > _DICTIONARIES:
-            self._dictionaries.clear()
+        if len(self.dictionaries) + len(self._fresh_dictionaries) > _DICTIONARIES:
+            self.dictionaries.forget()
         if len(self._letters) > _CACHED:
             self._letters.clear()
-        self._dictionaries.update(self._fresh_dictionaries)
+        self.dictionaries.add(self._fresh_dictionaries)
         for known, fresh in ((self._names, self._fresh_names), (self._groups, self._fresh_groups)):
             if len(known) > _CACHED:
                 known.clear()
@@ -157,7 +160,7 @@ class Ingest:
         """What can be done before it is this batch's turn to write."""
         made: list[Prepared] = []
         for place, one in enumerate(batch):
-            if len(one.letter.body) > _HEAVY_BYTES:
+            if len(one.letter.body) > _HEAVY_BYTES and one.packed is None:
                 made.append(await asyncio.to_thread(self._prepared, one))
                 continue
             made.append(self._prepared(one))
@@ -166,9 +169,13 @@ class Ingest:
         return made
 
     def _prepared(self, one: StoredLetter) -> Prepared:
-        number, known = self._dictionaries.get(one.fingerprint.key, (None, b""))
         message = one.message[:_MESSAGE_BYTES] if one.message else secrets.token_bytes(_MESSAGE_BYTES)
-        data = packed(framed(one.letter), known)
+        if one.packed is not None and one.packed.edition is self.dictionaries.edition:
+            _, number, data = one.packed
+        else:
+            known = self.dictionaries.get(one.fingerprint.key)
+            number = known.number if known else None
+            data = packed(framed(one.letter), known.data if known else b"")
         return Prepared(one, same_bytes(one.letter_id, one.same), message, number, data)
 
     async def put(self, connection: AsyncConnection, batch: Sequence[Prepared], *, now_ms: int) -> Ingested:
@@ -183,10 +190,12 @@ class Ingest:
         new_groups = await self._learn_groups(connection, some)
         await self._learn_dictionaries(connection, some)
         listed: list[tuple[int, int, int, StoredLetter]] = []
+        came: list[tuple[int, int, StoredLetter]] = []
         while fresh:
             rows = self._rows(fresh, await _new_ids(connection, len(fresh)), known, now_ms)
             stored = await _insert_letters(connection, rows)
             await _insert_contents(connection, stored)
+            came += [(row[0], row[5], one.letter) for row, one in stored]
             for row, one in stored:
                 if row[3] is None:
                     listed.append((row[5], row[16], row[4], one.letter))
@@ -200,6 +209,7 @@ class Ingest:
             fresh = [one for one in fresh if id(one) not in gone]
             known = await _known(connection, fresh)
             fresh = _not_stored(fresh, known, done)
+        await returned_letters.mark(connection, came, now_ms=now_ms)
         reopened = await group_counts.count(connection, listed, now_ms=now_ms)
         return Ingested(
             new=done.new, copies=done.copies, again=done.again, new_groups=new_groups, reopened=reopened
@@ -244,6 +254,9 @@ class Ingest:
 
     # -- names, groups and dictionaries ------------------------------------------------------------------
     def _name_id(self, name: str) -> int:
+        known = self._names.get(name)  # what is not clean is never known
+        if known is not None:
+            return known
         name = clean(name)
         return self._names.get(name) or self._fresh_names[name]
 
@@ -276,7 +289,7 @@ class Ingest:
         wanted: dict[str, StoredLetter] = {}
         for one in some:
             key = one.fingerprint.key
-            if key not in self._dictionaries:
+            if key not in self.dictionaries:
                 self._letters[key] = letters = self._letters.get(key, 0) + 1
                 if letters >= _COMMON_FROM:
                     wanted[key] = one
@@ -293,7 +306,8 @@ class Ingest:
         for start in range(0, len(ids), ASKED_AT_ONCE):
             rows = await connection.execute(asked, {"some": ids[start : start + ASKED_AT_ONCE]})
             for number, group, data in rows.all():
-                self._fresh_dictionaries[by_group.pop(int(group))] = int(number), unpacked(bytes(data))
+                learned = Dictionary(int(number), unpacked(bytes(data)))
+                self._fresh_dictionaries[by_group.pop(int(group))] = learned
         if by_group:
             made = {group: dictionary_of(wanted[key].letter) for group, key in by_group.items()}
             kept = await connection.execute(
@@ -301,7 +315,7 @@ class Ingest:
                 [{"group_id": group, "data": packed(known)} for group, known in made.items()],
             )
             for number, group in kept:
-                self._fresh_dictionaries[by_group[int(group)]] = int(number), made[int(group)]
+                self._fresh_dictionaries[by_group[int(group)]] = Dictionary(int(number), made[int(group)])
         for key in wanted:
             self._letters.pop(key, None)
 

@@ -1,4 +1,8 @@
-"""Connections to a store with letters: who reads, who writes, and whether it is still the same file."""
+"""Connections to the store of letters, for all who read and write it: one pool, one turn.
+
+Whoever writes to SQLite does so one after the other. What is about letters and what is about replays share
+these, so that no two of one process wait for each other's lock on the file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,8 @@ from deadletter.errors import StoreUnreachable
 from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
-from deadletter.store.store_address import SqliteAddress, StoreAddress
+from deadletter.store.preparing import migrate
+from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
 CONNECTIONS: Final = 4
 _LOCK_PAUSE_S: Final = 0.05
@@ -49,13 +54,12 @@ def uncut(method: Callable[_P, Coroutine[Any, Any, _T]]) -> Callable[_P, Corouti
 
 
 class LetterConnections:
-    """Of one store."""
+    """`made`: how many connections there were so far. Behind a new one there may be another file."""
 
     def __init__(self, address: StoreAddress, engine: AsyncEngine) -> None:
         self.address: Final = address
         self.made: int = 0
-        """How many there were so far."""
-        self._engine = engine
+        self.engine: Final = engine
         self._turn = asyncio.Lock()
         event.listen(engine.sync_engine, "connect", self._connected)
 
@@ -65,7 +69,7 @@ class LetterConnections:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         with in_our_words(self.address):
-            async with self._engine.connect() as connection:
+            async with self.engine.connect() as connection:
                 await self._same_file(connection)
                 yield connection
 
@@ -75,7 +79,7 @@ class LetterConnections:
         now and then, and whoever comes later may be quicker."""
         alone = self._turn if isinstance(self.address, SqliteAddress) else nullcontext()
         with in_our_words(self.address):
-            async with alone, self._engine.connect() as connection:
+            async with alone, self.engine.connect() as connection:
                 await self._same_file(connection)
                 await connection.execution_options(**WRITES)
                 async with connection.begin():
@@ -96,13 +100,16 @@ class LetterConnections:
 
 
 @asynccontextmanager
-async def letter_connections(address: StoreAddress, *, keep_a_log: bool) -> AsyncIterator[LetterConnections]:
-    """`keep_a_log`: let SQLite keep one (WAL), if it does not."""
+async def open_connections(url: str, *, prepare: bool) -> AsyncIterator[LetterConnections]:
+    """SQLite keeps a log beside the file (WAL), so that nobody who reads waits for one who writes."""
+    address = parse(url)
+    if prepare:
+        await migrate(url)
     engine = new_engine(address, pool=CONNECTIONS)
     if isinstance(address, SqliteAddress):
         event.listen(engine.sync_engine, "connect", partial(_opened, address))
     try:
-        if isinstance(address, SqliteAddress) and keep_a_log:
+        if isinstance(address, SqliteAddress) and prepare:
             await _keep_a_log(address, engine)
         yield LetterConnections(address, engine)
     finally:

@@ -7,53 +7,21 @@ changed, and each content names the one it was packed with. Merging and splittin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.core.grouping.compression import KNOWN_MAX_BYTES, unpacked
+from deadletter.core.grouping.compression import unpacked
+from deadletter.core.grouping.letter_frame import unframed
 from deadletter.core.letter.archive_format import StoreKeys
-from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
-from deadletter.core.letter.message import RawMessage
 from deadletter.store.letters.letter_ids import id_of, in_common
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE
 from deadletter.store.letters.letter_tables import contents, dictionaries, letters, names
 
-_LENGTHS: Final = Struct(">BBI")
-
-
-def framed(letter: Letter) -> bytes:
-    """All that makes it the letter it is: exchange, routing key, properties, body."""
-    exchange, key = letter.came_by
-    properties, body = letter.message
-    return b"".join(
-        (_LENGTHS.pack(len(exchange), len(key), len(properties)), exchange, key, properties, body)
-    )
-
-
-def dictionary_of(letter: Letter) -> bytes:
-    """What others of its group are likely to have, too. The beginning of a body: there is its shape."""
-    return framed(letter)[:KNOWN_MAX_BYTES]
-
-
-def unframed(data: bytes, queue: str) -> Letter:
-    """ValueError for what was not framed."""
-    if len(data) < _LENGTHS.size:
-        raise ValueError("stored bytes are damaged: no letter is in them")
-    exchange, key, properties = _LENGTHS.unpack_from(data)
-    key_at = _LENGTHS.size + exchange
-    properties_at = key_at + key
-    body_at = properties_at + properties
-    return Letter(
-        source=queue,
-        message=RawMessage(data[properties_at:body_at], data[body_at:]),
-        came_by=ExchangeKey(data[_LENGTHS.size : key_at], data[key_at:properties_at]),
-        redelivered=False,
-    )
+KNOWN_BYTES: Final = 16_000_000
 
 
 async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, Letter]:
@@ -68,7 +36,7 @@ async def contents_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[i
     for start in range(0, len(ids), ASKED_AT_ONCE):
         some = list(ids[start : start + ASKED_AT_ONCE])
         rows = (await connection.execute(asked, {"some": some})).all()
-        known = await _dictionaries(connection, sorted({row.dictionary for row in rows if row.dictionary}))
+        known = await dictionaries_of(connection, sorted({row.dictionary for row in rows if row.dictionary}))
         for number, dictionary, data, queue in rows:
             found[number] = unframed(unpacked(bytes(data), known.get(dictionary, b"")), queue)
     return found
@@ -120,7 +88,8 @@ async def keys_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, 
     return found
 
 
-async def _dictionaries(connection: AsyncConnection, some: Sequence[int]) -> dict[int, bytes]:
+async def dictionaries_of(connection: AsyncConnection, some: Sequence[int]) -> dict[int, bytes]:
+    """What contents were packed with."""
     if not some:
         return {}
     asked = select(dictionaries.c.id, dictionaries.c.data).where(
@@ -128,3 +97,25 @@ async def _dictionaries(connection: AsyncConnection, some: Sequence[int]) -> dic
     )
     rows = await connection.execute(asked, {"some": list(some)})
     return {int(number): unpacked(bytes(data)) for number, data in rows}
+
+
+class KnownDictionaries:
+    """Of one store. A dictionary is never changed once it is committed, so it is asked for once, and kept as
+    long as there is room: letters of two thousand groups come mixed, and each would ask for its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bytes] = {}
+        self._room_bytes = KNOWN_BYTES
+
+    async def of(self, connection: AsyncConnection, some: set[int]) -> Mapping[int, bytes]:
+        """By their numbers; others may be among them. Asked outside of whoever writes dictionaries: what is
+        not committed might never be."""
+        if wanted := some - self._known.keys():
+            found = await dictionaries_of(connection, sorted(wanted))
+            size = sum(map(len, found.values()))
+            if size > self._room_bytes:
+                kept = {number: self._known[number] for number in some & self._known.keys()}
+                self._known, self._room_bytes = kept, KNOWN_BYTES - sum(map(len, kept.values()))
+            self._known.update(found)
+            self._room_bytes -= size
+        return self._known

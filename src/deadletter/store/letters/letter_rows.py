@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from deadletter.store.letters.letter_tables import letters, names
 
 _ROWS_AT_ONCE: Final = 1_000
 """SQLite takes 32,766 values at once, and no table has more than 32 columns."""
+_NUMBERS: Final = frozenset({"bigint", "integer", "smallint"})
 ASKED_AT_ONCE: Final = 500
 """So many values in one question."""
 
@@ -30,11 +30,16 @@ def clean(value: str) -> str:
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
 
 
+def span_of(letter_id: str) -> tuple[bytes, bytes]:
+    """Between which of these letters of an id are. There may be others, of an id that begins with it."""
+    wanted = id_bytes(letter_id)
+    return wanted, wanted + b"\xff" * SAME_BYTES
+
+
 def of_id(letter_id: str) -> ColumnElement[bool]:
     """Letters of this id."""
-    wanted = id_bytes(letter_id)
-    whole = func.length(letters.c.same) == len(wanted) + SAME_BYTES
-    return and_(letters.c.same.between(wanted, wanted + b"\xff" * SAME_BYTES), whole)
+    first, last = span_of(letter_id)
+    return and_(letters.c.same.between(first, last), func.length(letters.c.same) == len(last))
 
 
 def begins_with(digits: str) -> ColumnElement[bool]:
@@ -79,34 +84,55 @@ class Bulk:
             into = f"INSERT INTO {self.table} ({names_}) VALUES "  # noqa: S608 -- names of ours
             await sqlite_rows(connection, into, rows, f" {then}")
             return []
-        arrays = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(self.columns, 1))
+        arrays = ", ".join(_array(place, kind) for place, (_, kind) in enumerate(self.columns, 1))
         returning = f" RETURNING {self.returning}" if self.returning else ""
         done = await connection.exec_driver_sql(
             f"INSERT INTO {self.table} ({names_}) SELECT {self.values or '*'} "  # noqa: S608 -- names of ours
             f"FROM unnest({arrays}) AS n({names_}) {self.then}{returning}",
-            tuple(list(column) for column in zip(*rows, strict=True)),
+            tuple(
+                _array_value(kind, column)
+                for (_, kind), column in zip(self.columns, zip(*rows, strict=True), strict=True)
+            ),
         )
         return [row[0] for row in done] if returning else []
+
+
+def _array(place: int, kind: str) -> str:
+    """Numbers come as one text: PostgreSQL's driver looks at each one of a list many times."""
+    return f"string_to_array(${place}, ',', '')::{kind}[]" if kind in _NUMBERS else f"${place}::{kind}[]"
+
+
+def _array_value(kind: str, column: Sequence[object]) -> object:
+    if kind not in _NUMBERS:
+        return list(column)
+    return ",".join(["" if value is None else str(value) for value in column])
 
 
 def among(connection: AsyncConnection, column: str) -> str:
     """A condition with one value, `:some`, for many numbers."""
     if connection.dialect.name == "postgresql":
-        return f"{column} = ANY(CAST(:some AS bigint[]))"
+        return f"{column} = ANY(CAST(string_to_array(:some, ',') AS bigint[]))"
     return f"{column} IN (SELECT value FROM json_each(:some))"  # noqa: S608 -- names of ours
 
 
-def some_of(connection: AsyncConnection, numbers: Iterable[int]) -> Any:
-    """The value for `among`."""
-    return list(numbers) if connection.dialect.name == "postgresql" else json.dumps(list(numbers))
+def numbers(connection: AsyncConnection) -> str:
+    """What gives these numbers as rows, each as `value`."""
+    postgres = connection.dialect.name == "postgresql"
+    return "unnest(string_to_array(:some, ',')) AS n(value)" if postgres else "json_each(:some)"
+
+
+def some_of(connection: AsyncConnection, some: Iterable[int]) -> str:
+    """The value for `among` and `numbers`."""
+    told = ",".join(map(str, some))
+    return told if connection.dialect.name == "postgresql" else f"[{told}]"
 
 
 async def asked_of(
-    connection: AsyncConnection, question: str, column: str, some: Iterable[int]
+    connection: AsyncConnection, question: str, column: str, some: Iterable[int], *, then: str = ""
 ) -> Sequence[Any]:
     """The rows of a question in which this column is one of these numbers, however many they are. By them
-    alone: a database that is asked for more may look at everything to find these."""
-    asked = text(f"{question} WHERE {among(connection, column)}")
+    alone: a database that is asked for more may look at everything to find these. `then`: its end."""
+    asked = text(f"{question} WHERE {among(connection, column)} {then}")
     return (await connection.execute(asked, {"some": some_of(connection, some)})).all()
 
 
@@ -131,6 +157,12 @@ async def name_ids(connection: AsyncConnection, some: Sequence[str]) -> dict[str
 
 TallyPlace: TypeAlias = tuple[int, int, int, int]
 """Where letters are counted: group, vhost, queue, state. Queues of two vhosts may have one name."""
+TALLIED: Final = (
+    "ON CONFLICT (group_id, vhost, queue, state) DO UPDATE SET "
+    "letters = deadletter_tallies.letters + excluded.letters, "
+    "bytes = deadletter_tallies.bytes + excluded.bytes"
+)
+"""What happens to a tally that is there."""
 _TALLIES: Final = Bulk(
     table="deadletter_tallies",
     columns=(
@@ -141,11 +173,7 @@ _TALLIES: Final = Bulk(
         ("letters", "bigint"),
         ("bytes", "bigint"),
     ),
-    then=(
-        "ON CONFLICT (group_id, vhost, queue, state) DO UPDATE SET "
-        "letters = deadletter_tallies.letters + excluded.letters, "
-        "bytes = deadletter_tallies.bytes + excluded.bytes"
-    ),
+    then=TALLIED,
 )
 COUNTS: Final = Bulk(
     table="deadletter_counts",

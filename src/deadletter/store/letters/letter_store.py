@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from deadletter.core.access.scope import WHOLE, Scope
 from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
@@ -39,11 +40,13 @@ from deadletter.store.finding.word_index import PendingWords
 from deadletter.store.groups import group_history, group_table
 from deadletter.store.groups.group_preview import preview
 from deadletter.store.groups.group_rows import GroupsGone
+from deadletter.store.groups.group_services import services_of
+from deadletter.store.groups.group_versions import unchanged_group
 from deadletter.store.groups.regroup_run import Regrouping
 from deadletter.store.letters import letter_changes
 from deadletter.store.letters.discards import STEP, last_discard
 from deadletter.store.letters.ingesting import Ingest, Ingested
-from deadletter.store.letters.letter_connections import LetterConnections, letter_connections, uncut
+from deadletter.store.letters.letter_connections import LetterConnections, open_connections, uncut
 from deadletter.store.letters.letter_contents import contents_of, first_of, keys_of
 from deadletter.store.letters.letter_tables import RowState
 from deadletter.store.letters.letter_views import (
@@ -55,8 +58,6 @@ from deadletter.store.letters.letter_views import (
     LetterDetail,
     LetterPage,
 )
-from deadletter.store.preparing import migrate
-from deadletter.store.store_address import parse
 
 _TRIES: Final = 5
 """So often groups may go, one after the other, while letters of theirs come."""
@@ -67,19 +68,25 @@ class LetterStore:
 
     def __init__(self, connections: LetterConnections, now_ms: Callable[[], int]) -> None:
         self.address: Final = connections.address
-        self._connections = connections
+        self.connections: Final = connections
+        self.now_ms: Final = now_ms
         self._reading = connections.reading
         self._writing = connections.writing
         self._now_ms = now_ms
         self._ingest = Ingest()
         self._ingesting = asyncio.Lock()
+        self.dictionaries: Final = self._ingest.dictionaries
+        """Whoever reads letters may pack them with these."""
         self.pending_words: Final = PendingWords(self._reading)
         self.regrouping: Final = Regrouping(connections, now_ms)
 
     # -- coming in ---------------------------------------------------------------------------------------
     @uncut
-    async def ingest(self, batch: Sequence[StoredLetter]) -> Ingested:
-        """Committed when it returns: only then may anybody ack them."""
+    async def ingest(
+        self, batch: Sequence[StoredLetter], *, before_commit: Callable[[], Awaitable[None]] | None = None
+    ) -> Ingested:
+        """Committed when it returns: only then may anybody ack them. Where `before_commit` raises, nothing is
+        stored."""
         prepared = await self._ingest.prepared(batch)
         known = self._ingest.generation
         tries = 0
@@ -87,11 +94,13 @@ class LetterStore:
             while True:
                 try:
                     async with self._writing() as connection:
-                        self._ingest.connected(self._connections.made)
+                        self._ingest.connected(self.connections.made)
                         if self._ingest.generation != known:
                             prepared = await self._ingest.prepared(batch)
                             known = self._ingest.generation
                         done = await self._ingest.put(connection, prepared, now_ms=self._now_ms())
+                        if before_commit is not None:
+                            await before_commit()
                 except GroupsGone as error:
                     self._ingest.rolled_back()
                     self._ingest.forget_groups()
@@ -130,10 +139,10 @@ class LetterStore:
         async with self._reading() as connection:
             return await facets(connection, query, where=where, clock=time.monotonic)
 
-    async def letter(self, name: str) -> LetterDetail:
+    async def letter(self, name: str, scope: Scope = WHOLE) -> LetterDetail:
         """One letter, by its number here, or by its id or the beginning of it. NotStored: there is none."""
         async with self._reading() as connection:
-            return await detail_of(connection, name)
+            return await detail_of(connection, name, scope)
 
     async def whole(self, ids: Sequence[int], *, most_bytes: int) -> dict[int, tuple[Letter, StoreKeys]]:
         """The first of these letters, exact, and what the store knows each by: for an archive."""
@@ -152,11 +161,11 @@ class LetterStore:
         async with self._reading() as connection:
             return await group_table.listed(connection, query, now_ms=self._now_ms())
 
-    async def group(self, name: str) -> GroupDetail:
+    async def group(self, name: str, scope: Scope = WHOLE) -> GroupDetail:
         """One group, by its number or the beginning of its key. NotStored: there is none."""
         async with self._reading() as connection:
-            found = await group_table.group_of(connection, name, now_ms=self._now_ms())
-            return await group_table.detail(connection, found, now_ms=self._now_ms())
+            found = await group_table.group_of(connection, name, now_ms=self._now_ms(), scope=scope)
+            return await group_table.detail(connection, found, now_ms=self._now_ms(), scope=scope)
 
     async def preview(self, grouping: Grouping) -> GroupingPreview:
         """What these rules would make of the letters that are here."""
@@ -178,33 +187,51 @@ class LetterStore:
         async with self._reading() as connection:
             return await group_table.releases_of(connection, list(some))
 
+    async def last_notes(self, some: Sequence[int]) -> dict[int, str]:
+        """What was noted last of each of these groups."""
+        async with self._reading() as connection:
+            return await group_table.last_notes_of(connection, list(some))
+
+    async def services(self, some: Sequence[int]) -> dict[int, str]:
+        """The service that letters of each of these groups failed in."""
+        async with self._reading() as connection:
+            return await services_of(connection, some)
+
     # -- what people do ----------------------------------------------------------------------------------
     @uncut
     async def set_state(
-        self, name: str, state: GroupState, *, who: str, until_ms: int | None = None
+        self, name: str, state: GroupState, *, who: str, until_ms: int | None = None, version: str = ""
     ) -> GroupView:
-        """Resolve, mute, snooze or open a group."""
+        """Resolve, mute, snooze or open a group. `version`: only while it is this one."""
         async with self._writing() as connection:
             now_ms = self._now_ms()
             found = await group_table.group_of(connection, name, now_ms=now_ms)
+            found = await unchanged_group(connection, found, version, now_ms=now_ms)
             await group_table.set_state(connection, found, state, now_ms=now_ms, until_ms=until_ms)
             await self._note(connection, who, state.value, {"group": found.id, "until_ms": until_ms})
             return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
 
     @uncut
-    async def set_category(self, name: str, category: Category, *, who: str) -> GroupView:
+    async def set_category(self, name: str, category: Category, *, who: str, version: str = "") -> GroupView:
         async with self._writing() as connection:
             now_ms = self._now_ms()
             found = await group_table.group_of(connection, name, now_ms=now_ms)
+            found = await unchanged_group(connection, found, version, now_ms=now_ms)
             await group_table.set_category(connection, found, category, who=who)
             await self._note(connection, who, "category", {"group": found.id, "category": category.value})
             return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
 
     @uncut
-    async def add_note(self, name: str, text: str, *, who: str) -> GroupView:
+    async def add_note(
+        self, name: str, text: str, *, who: str, once: bool = False, version: str = ""
+    ) -> GroupView:
+        """`once`: unless the group has this very note. `version`: only while the group is this one."""
         async with self._writing() as connection:
             now_ms = self._now_ms()
             found = await group_table.group_of(connection, name, now_ms=now_ms)
+            found = await unchanged_group(connection, found, version, now_ms=now_ms)
+            if once and await group_table.has_note(connection, found, text):
+                return found
             await group_table.add_note(connection, found, text, author=who, now_ms=now_ms)
             await self._note(connection, who, "note", {"group": found.id})
             return found
@@ -217,7 +244,9 @@ class LetterStore:
             first = await group_table.group_of(connection, into, now_ms=now_ms)
             second = await group_table.group_of(connection, other, now_ms=now_ms)
             await group_table.merge(connection, first, second)
-            await self._note(connection, who, "merge", {"into": first.key, "other": second.key})
+            await self._note(
+                connection, who, "merge", {"group": first.id, "into": first.key, "other": second.key}
+            )
         return first
 
     @uncut
@@ -288,12 +317,8 @@ class LetterStore:
 async def open_letters(
     url: str, *, prepare: bool = True, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
 ) -> AsyncIterator[LetterStore]:
-    """The letters of the store at this URL. SQLite keeps a log beside the file (WAL), so that nobody who
-    reads waits for one who writes."""
-    address = parse(url)
-    if prepare:
-        await migrate(url)
-    async with letter_connections(address, keep_a_log=prepare) as connections:
+    """The letters of the store at this URL."""
+    async with open_connections(url, prepare=prepare) as connections:
         store = LetterStore(connections, now_ms)
         try:
             yield store

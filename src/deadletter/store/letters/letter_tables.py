@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ColumnElement,
     Integer,
     LargeBinary,
@@ -23,10 +24,13 @@ class RowState(IntEnum):
 
     OPEN = 0
     DISCARDED = 1
+    CLAIMED = 2
+    """A replay has it, and nobody else may touch it."""
+    REPLAYED = 3
+    """A replay sent it: it is in a queue again, and this row is its history."""
 
 
-IS_DISCARDED: Final[ColumnElement[int]] = literal_column(str(RowState.DISCARDED.value))
-"""Written out: a database finds the index of those only by a state that it sees."""
+NOT_CLAIMED: Final[ColumnElement[bool]] = literal_column(f"state <> {RowState.CLAIMED.value}", Boolean)
 
 names: Final = table("deadletter_names", column("id", BigInteger), column("name", String))
 groups: Final = table(
@@ -68,13 +72,14 @@ letters: Final = table(
     column("attempt", Integer),
     column("died_ms", BigInteger),
     column("stored_ms", BigInteger),
-    column("changed_ms", BigInteger),
+    column("discarded_ms", BigInteger),
     column("bytes", Integer),
     column("message_id", String),
     column("type", BigInteger),
     column("routing_key", BigInteger),
     column("error", String),
 )
+"""`discarded_ms` is empty of what is not discarded: a database finds the index of those by it."""
 dictionaries: Final = table(
     "deadletter_dictionaries",
     column("id", BigInteger),
@@ -163,6 +168,9 @@ audit: Final = table(
     column("who", String),
     column("action", String),
     column("detail", String),
+    column("letter", BigInteger),
+    column("group_id", BigInteger),
+    column("replay", BigInteger),
 )
 steps: Final = table(
     "deadletter_steps",

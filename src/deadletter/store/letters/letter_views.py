@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -35,6 +36,12 @@ class GroupView:
     """Letters that are here and not discarded."""
     reopened_ms: int | None
     reopened_release: str
+
+    @property
+    def version(self) -> str:
+        """Another one as soon as anybody changed the group; letters that come do not change it."""
+        told = (self.id, self.state.value, self.until_ms, self.category.value, self.category_by.value)
+        return hashlib.sha256(repr((*told, self.reopened_ms)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What must hold for every letter and every policy, whatever anybody writes into either.
 
 About `core.deciding.decide`, `core.deciding.deaths`, `core.deciding.explain`, `core.deciding.backoff`,
-`core.letter.header_values`.
+`core.deciding.letter_view`, `core.letter.header_values`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from deadletter.core.deciding.backoff import (
 from deadletter.core.deciding.decide import Answer, Circumstances, decide, questions
 from deadletter.core.deciding.decision import Discard, Leave, Park, Retry
 from deadletter.core.deciding.explain import MAX_STEPS, explain
-from deadletter.core.deciding.letter_view import view_letter
+from deadletter.core.deciding.letter_view import Gist, gist, view_letter
 from deadletter.core.deciding.origin import Ambiguous
 from deadletter.core.deciding.policy import ErrorRule, HeaderMatch, JqCondition, Match, Policies, Policy, Then
 from deadletter.core.letter.header_values import MAX_COUNT
@@ -55,6 +55,7 @@ HEADERS_OF_INTEREST = [
     "deadletter-origin-routing-key",
     "deadletter-error-type",
     "deadletter-error-at",
+    "deadletter-cause",
     "x-first-death-queue",
     "x-first-death-reason",
     "x-exception-stacktrace",
@@ -352,3 +353,19 @@ def _glob_oracle(pattern: str, text: str) -> bool:
     if pattern[0] == "*":
         return any(_glob_oracle(pattern[1:], text[taken:]) for taken in range(len(text) + 1))
     return text[:1] == pattern[0] and _glob_oracle(pattern[1:], text[1:])
+
+
+@given(headers)
+@example({"deadletter-origin-queue": "deadletter.due", "NServiceBus.FailedQ": "orders"})
+@example({"NServiceBus.FailedQ": "deadletter.due"})
+@example({"x-death": None, "deadletter-cause": "permanent", "deadletter-deaths": [{"queue": "a"}]})
+def test_the_gist_of_a_letter_is_the_one_of_its_view(headers: dict[str, object]) -> None:
+    view = view_letter(headers, broker_keeps_client_deaths=False, body=b"{}")
+    aside, deaths = view.put_aside, view.history.recent
+    assert gist(headers, b"{}") == Gist(
+        queue=view.origin.queue if view.origin else "",
+        reason=view.reason or "",
+        cause=aside.cause if aside else "",
+        failure=view.failure,
+        death=deaths[0] if deaths else None,
+    )

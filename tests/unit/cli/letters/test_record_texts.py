@@ -1,7 +1,8 @@
 """Groups and letters on a terminal: aligned, cut to its width, and nothing foreign acts on it.
 
 About `cli.letters.groups_text`, `cli.letters.show_text`, `cli.letters.small_pictures`, `cli.letters.asking`,
-`cli.letters.letter_filters`, `cli.letters.letters_command`, `cli.terminal.widths`, `cli.terminal.progress`.
+`cli.letters.letter_filters`, `cli.letters.letters_command`, `cli.terminal.widths`, `cli.terminal.progress`,
+`core.letter.moments`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tests.recorded import HOSTILE, parked
 from tests.unit.operations.records.test_letter_told import NOW, told
 
-from deadletter.cli.letters.asking import age_text, at_text, future_ms, past_ms
+from deadletter.cli.letters.asking import age_text, at_text
 from deadletter.cli.letters.groups_text import detail_text, letters_table, page_text, why_text
 from deadletter.cli.letters.letter_filters import LetterFilters, StateFilters
 from deadletter.cli.letters.letters_command import facets_text, found_text
@@ -27,6 +28,7 @@ from deadletter.cli.terminal.widths import cells, fit
 from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterState
+from deadletter.core.letter.moments import future_ms, past_ms
 from deadletter.core.text.safe_text import is_plain
 from deadletter.errors import UsageError
 from deadletter.operations.records.letter_told import body_told

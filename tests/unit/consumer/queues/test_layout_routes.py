@@ -13,6 +13,7 @@ from deadletter.consumer.queues.layout_routes import (
     LayoutRoutes,
     Past,
     Reject,
+    asked_delay_of,
     delay_of,
     delays_of,
     extra_rung_name,
@@ -84,7 +85,32 @@ def test_again_beyond_the_rungs_of_a_ladder() -> None:
     assert route.routing_key == "q__retry.3"  # never a rung that is not there
 
 
-def test_a_ladder_with_jitter_waits_as_its_rung_does() -> None:
+def test_a_ladder_with_jitter_has_queues_beside_its_rungs() -> None:
+    schedule = compiled(fixed(10, jitter=0.2), 2)
+    low, middle, high = schedule.choices_ms(0)
+    paths = LayoutRoutes(ConsumerLayout.LADDER, "q", levels_ms=frozenset(schedule.levels_ms))
+    for asked, exchange, key in (
+        (low, "deadletter.asked", f"q__retry.{low}ms"),
+        (middle, "q__retry_exchange", "q__retry.1"),
+        (high, "deadletter.asked", f"q__retry.{high}ms"),
+    ):
+        route = paths.again(FRESH, schedule, asked, {"d": 1})
+        assert isinstance(route, Send)
+        assert (route.exchange, route.routing_key) == (exchange, key)
+        assert paths.delay_ms(FRESH, schedule, asked) == asked
+        home = paths.on_its_rung(FRESH, schedule, route)
+        assert isinstance(home, Send)
+        assert (home.exchange, home.routing_key, home.headers) == (
+            "q__retry_exchange",
+            "q__retry.1",
+            route.headers,
+        )
+    later = paths.again(FRESH, schedule, 45_000, {})
+    assert isinstance(later, Send)
+    assert paths.on_its_rung(FRESH, schedule, later) is later  # no rung waits that long
+
+
+def test_a_ladder_without_the_way_to_others_waits_as_its_rung_does() -> None:
     schedule = compiled(fixed(10, jitter=0.2), 2)
     low, middle, _ = schedule.choices_ms(0)
     paths = LayoutRoutes(ConsumerLayout.LADDER, "q")
@@ -92,6 +118,24 @@ def test_a_ladder_with_jitter_waits_as_its_rung_does() -> None:
     assert isinstance(route, Send)
     assert route.routing_key == "q__retry.1"
     assert paths.delay_ms(FRESH, schedule, low) == middle
+
+
+@pytest.mark.parametrize(
+    ("way", "target", "expected"),
+    [
+        (ConsumerLayout.LADDER, "q__retry.45000ms", 45_000),
+        (ConsumerLayout.LADDER, "q__retry.1", None),
+        (ConsumerLayout.LADDER, "qq__retry.45000ms", None),
+        (ConsumerLayout.RETURN, "deadletter.asked.45000", 45_000),
+        (ConsumerLayout.RETURN, "deadletter.asked.045", None),
+        (ConsumerLayout.RETURN, "deadletter.asked.", None),
+        (ConsumerLayout.RETURN, "deadletter.asked." + "9" * 5_000, None),
+        (ConsumerLayout.RETURN, "deadletter.delay.45000", None),
+        (ConsumerLayout.LOOP, "deadletter.asked.45000", None),
+    ],
+)
+def test_the_delays_a_handler_asked_for(way: ConsumerLayout, target: str, expected: int | None) -> None:
+    assert asked_delay_of(way, "q", target) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from deadletter.core.letter.parking import MEANINGS, Cause
 PAGE: Final = ROOT / "docs" / "design" / "states.md"
 OF_THE_SERVICE: Final = (
     "delayed", "released", "held", "parked", "discarded", "dropped", "left", "failed", "stored", "forgotten",
+    "claimed", "sent", "let go",
 )  # fmt: skip
 """Values of the label `outcome`; dashboards have them."""
 OF_THE_LIBRARY: Final = {

@@ -11,7 +11,7 @@ from deadletter.core.grouping.category import Category
 from deadletter.core.grouping.fingerprint import Symptom
 from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
 from deadletter.core.grouping.in_app import OwnCode
-from deadletter.core.grouping.regrouping import GroupNow, Settling
+from deadletter.core.grouping.regrouping import GroupNow, GroupSettling
 
 
 def now(letters: int, root: int, *, said: bool = False) -> GroupNow:
@@ -20,28 +20,28 @@ def now(letters: int, root: int, *, said: bool = False) -> GroupNow:
 
 def test_the_heir_got_most_also_through_a_group_that_is_gone() -> None:
     groups = {1: now(0, 1), 2: now(0, 2), 3: now(4, 3), 4: now(9, 4)}
-    found = Settling(groups, {(1, 2): 5, (1, 4): 2, (2, 3): 4, (2, 4): 1}).settled()
+    found = GroupSettling(groups, {(1, 2): 5, (1, 4): 2, (2, 3): 4, (2, 4): 1}).settled()
     assert found.heirs == {1: 3, 2: 3}
 
 
 def test_groups_that_only_exchanged_letters_have_no_heir() -> None:
     groups = {1: now(3, 1), 2: now(2, 2)}
-    assert Settling(groups, {(1, 2): 2, (2, 1): 3}).settled().heirs == {}
+    assert GroupSettling(groups, {(1, 2): 2, (2, 1): 3}).settled().heirs == {}
 
 
 def test_what_was_said_goes_where_most_went_and_nowhere_else() -> None:
     groups = {1: now(0, 1, said=True), 2: now(0, 2), 3: now(6, 3), 4: now(1, 4)}
-    assert Settling(groups, {(1, 3): 5, (2, 3): 1, (1, 4): 1}).settled().said == {3: 1}
-    assert Settling(groups, {(1, 3): 2, (2, 3): 4}).settled().said == {}, "most of it is of another"
+    assert GroupSettling(groups, {(1, 3): 5, (2, 3): 1, (1, 4): 1}).settled().said == {3: 1}
+    assert GroupSettling(groups, {(1, 3): 2, (2, 3): 4}).settled().said == {}, "most of it is of another"
     groups[3] = now(6, 3, said=True)
-    assert Settling(groups, {(1, 3): 5}).settled().said == {}, "somebody said something of it"
+    assert GroupSettling(groups, {(1, 3): 5}).settled().said == {}, "somebody said something of it"
     groups |= {1: now(8, 1, said=True), 3: now(6, 3)}
-    assert Settling(groups, {(1, 3): 5}).settled().said == {}, "it has kept the most"
+    assert GroupSettling(groups, {(1, 3): 5}).settled().said == {}, "it has kept the most"
 
 
 def test_merged_ones_follow_their_first_one() -> None:
     groups = {1: now(0, 1), 2: now(0, 1), 11: now(3, 11), 12: now(9, 12), 13: now(2, 13)}
-    found = Settling(groups, {(1, 11): 3, (2, 12): 9, (2, 13): 2}).settled()
+    found = GroupSettling(groups, {(1, 11): 3, (2, 12): 9, (2, 13): 2}).settled()
     assert found.merged == {1: 11, 2: 11, 11: None, 12: 11, 13: 11}
 
 
@@ -64,7 +64,7 @@ def test_whatever_moved(
     groups = {number: now(letters[number], 0 if merged else number) for number, merged in enumerate(roots)}
     groups[0] = now(letters[0], 0)
     moved = {(before, after): some for (before, after), some in moved.items() if before != after}
-    settling = Settling(groups, moved, split=split)
+    settling = GroupSettling(groups, moved, split=split)
     found = settling.settled()
     assert all(groups[heir].letters and not groups[group].letters for group, heir in found.heirs.items())
     assert all(groups[to].letters for to in found.said)

@@ -254,8 +254,9 @@ def test_layouts_with_one_delay_per_retry_say_what_they_leave_out() -> None:
     jittered = compile_schedule(Exponential(first_ms=1_000, jitter=0.2), 2)
     found = planned("ladder", schedule=jittered, more_levels_ms=[7])
     assert [found.topology.queues[f"orders__retry.{n}"].ttl_ms for n in (1, 2)] == [1_000, 2_000]
-    assert any("without jitter" in note for note in found.notes)
-    assert any("error rules" in note for note in found.notes)
+    assert any("one delay per retry" in note and "<queue>__retry.<ms>ms" in note for note in found.notes)
+    plain = compile_schedule(Exponential(first_ms=1_000), 2)
+    assert not any("one delay per retry" in note for note in planned("ladder", schedule=plain).notes)
 
 
 def test_without_retries_there_are_no_delays() -> None:

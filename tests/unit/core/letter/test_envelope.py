@@ -3,7 +3,7 @@
 Letters are written by the oracle, so that "byte for byte" is said by somebody other than the code that
 promises it.
 
-About `core.letter.envelope`, `core.letter.letter`, `core.letter.property_tail`.
+About `core.letter.envelope`, `core.letter.letter`, `core.letter.property_tail`, `core.letter.deaths_aside`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One reader of times for file, environment and command line, and what is printed.
 
-About `core.text.durations`.
+About `core.text.durations`, `core.text.amounts`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.cli.terminal.units import parse_backoff, parse_rate, parse_span
+from deadletter.cli.terminal.units import parse_backoff
 from deadletter.config import load
 from deadletter.core.deciding.backoff import Fixed
+from deadletter.core.text.amounts import parse_rate, parse_span
 from deadletter.core.text.durations import (
     DURATION_PATTERN,
     duration_ms,

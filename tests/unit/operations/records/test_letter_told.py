@@ -1,6 +1,6 @@
 """One letter told whole, whatever its bytes hold, and as JSON.
 
-About `operations.records.letter_told`, `operations.records.plain_values`, `operations.records.records`.
+About `operations.records.letter_told`, `core.letter.plain_values`, `operations.records.records`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.parking import Cause
+from deadletter.core.letter.plain_values import plain
 from deadletter.operations.records.letter_told import BODY_BYTES, BodyKind, LetterTold, body_told, tell
-from deadletter.operations.records.plain_values import plain
 from deadletter.operations.records.records import json_of
 from deadletter.store.letters.letter_views import GroupView, LetterDetail, LetterRow, LetterStep
 

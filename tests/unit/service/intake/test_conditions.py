@@ -17,8 +17,9 @@ from deadletter.core.deciding.policy import JqCondition
 from deadletter.core.guards import switch
 from deadletter.core.guards.switch import FAILURES
 from deadletter.errors import JqUnavailable
-from deadletter.jq import process
-from deadletter.jq.process import JqLimits, refusals
+from deadletter.jq import worker_process
+from deadletter.jq.process import refusals
+from deadletter.jq.worker_process import JqLimits
 from deadletter.service.intake.conditions import Conditions, Question
 from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
@@ -135,7 +136,7 @@ async def test_a_worker_that_somebody_kills_between_batches_is_replaced_without_
     conditions: Conditions,
 ) -> None:
     assert await said(conditions, "true", b"1") == [YES]
-    worker = conditions._jq._process
+    worker = conditions._jq._worker._process
     assert worker is not None
     worker.kill()
     await worker.wait()
@@ -159,8 +160,8 @@ async def test_a_worker_that_crashes_in_the_middle_costs_one_answer() -> None:
         asked = asyncio.create_task(
             said(conditions, "if . == 2 then [range(1e12)] else true end", *b"1 2 3".split())
         )
-        await until_busy(lambda: conditions._jq._process)
-        worker = conditions._jq._process
+        await until_busy(lambda: conditions._jq._worker._process)
+        worker = conditions._jq._worker._process
         assert worker is not None
         worker.kill()
         assert await asked == [YES, UNANSWERED, YES]
@@ -171,7 +172,7 @@ async def test_a_worker_that_only_waits_is_ended_by_the_clock(
 ) -> None:
     monkeypatch.setattr(JqLimits, "clock_s", 0.5)
     assert await said(conditions, "true", b"1") == [YES]
-    worker = conditions._jq._process
+    worker = conditions._jq._worker._process
     assert worker is not None
     os.kill(worker.pid, 19)  # SIGSTOP: it uses no CPU time at all
     assert await said(conditions, "true", b"1", b"2") == [UNANSWERED, YES]
@@ -211,18 +212,18 @@ async def test_a_program_that_does_not_compile_says_nothing(conditions: Conditio
 async def test_without_questions_no_process_is_started(conditions: Conditions) -> None:
     assert await conditions.answer([Question(b"1", ()), Question(b"2", ())]) == [{}, {}]
     assert await conditions.answer([]) == []
-    assert conditions._jq._process is None
+    assert conditions._jq._worker._process is None
 
 
 async def test_without_jq_there_is_an_error_and_not_an_answer(
     conditions: Conditions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_command", lambda *_: ["/bin/false"])
+    monkeypatch.setattr(worker_process, "command", lambda *_: ["/bin/false"])
     with pytest.raises(JqUnavailable, match="is the package jq installed"):
         await said(conditions, "true", b"1")
     with pytest.raises(JqUnavailable):
         refusals(["true"])
-    monkeypatch.setattr(process, "_command", lambda *_: ["/nonexistent"])
+    monkeypatch.setattr(worker_process, "command", lambda *_: ["/nonexistent"])
     with pytest.raises(JqUnavailable):
         await said(conditions, "true", b"1")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.letters import letters
 
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
+from deadletter.core.grouping.dictionaries import Dictionaries
 from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
@@ -23,8 +24,10 @@ from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import StoreRefused
 from deadletter.move.verdict import Drop, Leave, Verdict
-from deadletter.service.storing import storekeeper
+from deadletter.service.storing import reading_process, storekeeper
 from deadletter.service.storing.forgetting import forget
+from deadletter.service.storing.reading_process import BatchReader
+from deadletter.service.storing.reading_worker import Unread
 from deadletter.service.storing.storekeeper import Storekeeper
 from deadletter.service.telling.service_events import (
     Confirmed,
@@ -34,21 +37,26 @@ from deadletter.service.telling.service_events import (
     ServiceEvent,
     Trouble,
 )
-from deadletter.store.letters.letter_store import open_letters
+from deadletter.store.letters.ingesting import Ingested
+from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.letters.letter_views import RegroupStage
 
 FATE = LetterFate(step=Step.STORED, source="errors")
 
 
-def some(count: int, prefix: str = "n") -> list[StoredLetter]:
+def some(count: int, prefix: str = "n") -> list[Letter]:
     return [
-        stored_letter(
-            Letter(source="errors", message=one, came_by=ExchangeKey(b"", b"errors"), redelivered=False),
-            now_ms=1_000_000,
-            vhost="/",
-        )
+        Letter(source="errors", message=one, came_by=ExchangeKey(b"", b"errors"), redelivered=False)
         for one in letters(prefix, count)
     ]
+
+
+def read(count: int) -> list[StoredLetter]:
+    return [stored_letter(one, now_ms=1_000_000, vhost="/") for one in some(count)]
+
+
+def take(keeper: Storekeeper, letter: Letter) -> asyncio.Future[Verdict]:
+    return keeper.take(letter, "/", lambda _stored: FATE)
 
 
 @asynccontextmanager
@@ -68,9 +76,9 @@ async def keeping(
         await asyncio.wait({running})
 
 
-async def put(keeper: Storekeeper, brought: list[StoredLetter]) -> list[Verdict]:
+async def put(keeper: Storekeeper, brought: list[Letter]) -> list[Verdict]:
     async with asyncio.timeout(60):
-        return list(await asyncio.gather(*(keeper.take(one, FATE) for one in brought)))
+        return list(await asyncio.gather(*(take(keeper, one) for one in brought)))
 
 
 async def by_hand(path: Path, *statements: str) -> None:
@@ -97,6 +105,31 @@ async def test_letters_come_in_batches(tmp_path: Path) -> None:
     assert verdicts == [Drop(fate=FATE)] * 25
     batches = [one.new for one in heard if isinstance(one, LettersStored)]
     assert (sum(batches), max(batches)) == (25, 10)
+    assert told(heard) == []
+
+
+async def test_letters_that_somebody_else_may_have_by_now_are_not_stored(tmp_path: Path) -> None:
+    """Asked before the commit; the others of the batch are."""
+    asked: list[str] = []
+
+    async def ours() -> bool:
+        asked.append("ours")
+        return True
+
+    async def lost() -> bool:
+        asked.append("lost")
+        return False
+
+    heard: list[ServiceEvent] = []
+    async with keeping(f"sqlite:///{tmp_path / 'letters.db'}", heard) as keeper:
+        verdicts = [
+            keeper.take(one, "/", lambda _stored: FATE, (lost if place % 2 else ours))
+            for place, one in enumerate(some(10))
+        ]
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*verdicts) == [Drop(fate=FATE), Leave()] * 5
+    assert {"ours", "lost"} == set(asked)
+    assert sum(one.new for one in heard if isinstance(one, LettersStored)) == 5
     assert told(heard) == []
 
 
@@ -155,11 +188,80 @@ async def test_one_letter_that_is_refused_is_alone(tmp_path: Path) -> None:
             "CREATE TRIGGER picky BEFORE INSERT ON deadletter_letters WHEN NEW.bytes = 7 "
             "BEGIN SELECT RAISE(ABORT, 'not this one'); END",
         )
-        wrong = keeper.take(some(1, "wrong")[0], FATE)
+        wrong = take(keeper, some(1, "wrong")[0])
         assert set(await put(keeper, some(9))) == {Drop(fate=FATE)}
         with pytest.raises(StoreRefused, match="not this one"):
             await wrong
     assert told(heard) == []
+
+
+async def test_one_letter_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def picky(one: Letter, *, now_ms: int, vhost: str, grouping: Grouping) -> StoredLetter:
+        if one.body.startswith(b"wrong"):
+            raise LookupError("not this one")
+        return stored_letter(one, now_ms=now_ms, vhost=vhost, grouping=grouping)
+
+    monkeypatch.setattr(reading_process, "stored_letter", picky)
+    heard: list[ServiceEvent] = []
+    async with keeping(f"sqlite:///{tmp_path / 'letters.db'}", heard) as keeper:
+        wrong = take(keeper, some(1, "wrong")[0])
+        assert set(await put(keeper, some(9))) == {Drop(fate=FATE)}
+        alone = take(keeper, some(1, "wrong")[0])
+        for one in (wrong, alone):
+            with pytest.raises(LookupError, match="not this one"):
+                await one
+        assert keeper.working
+    assert told(heard) == []
+
+
+async def test_a_batch_is_read_while_another_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the service ends, what is written is waited for; what would be begun too late is let go."""
+    calls: list[int] = []
+    reads, ingests = BatchReader.read, LetterStore.ingest
+    writes = asyncio.Event()
+
+    async def counted(
+        reader: BatchReader, batch: Sequence[Unread], known: Dictionaries | None
+    ) -> list[StoredLetter | Exception]:
+        calls.append(len(batch))
+        return await reads(reader, batch, known)
+
+    async def gated(
+        store: LetterStore,
+        batch: Sequence[StoredLetter],
+        before_commit: Callable[[], Awaitable[None]] | None = None,
+    ) -> Ingested:
+        await writes.wait()
+        return await ingests(store, batch, before_commit=before_commit)
+
+    async def at_work(batches: int) -> None:
+        async with asyncio.timeout(60):
+            while len(calls) < batches:  # noqa: ASYNC110 -- as above
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
+    monkeypatch.setattr(BatchReader, "read", counted)
+    monkeypatch.setattr(LetterStore, "ingest", gated)
+    async with keeping(f"sqlite:///{tmp_path / 'letters.db'}", []) as keeper:
+        verdicts = [take(keeper, one) for one in some(keeper.prefetch)]
+        await at_work(2)
+        assert calls == [10, 10], "the third gathers"
+        assert not any(one.done() for one in verdicts)
+        writes.set()
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*verdicts) == [Drop(fate=FATE)] * 30
+        writes.clear()
+        verdicts = [take(keeper, one) for one in some(keeper.prefetch, "late")]
+        await at_work(5)
+        monkeypatch.setattr(storekeeper, "LAST_BEGIN_S", -1.0)
+        keeper.hurry()
+        writes.set()
+        async with asyncio.timeout(60):
+            assert await asyncio.gather(*verdicts) == [Drop(fate=FATE)] * 10 + [Leave()] * 20
 
 
 async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
@@ -167,7 +269,7 @@ async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
     heard: list[ServiceEvent] = []
     async with open_letters(url) as store:
         await store.regrouping.put_in_force(Grouping())
-        await store.ingest(some(350))
+        await store.ingest(read(350))
         forgetting = asyncio.create_task(
             forget(store, {("/", "errors"): Retention(letters=20)}, heard.append, look_s=0.01)
         )
@@ -187,7 +289,7 @@ async def test_it_is_told_that_stored_letters_follow_other_rules_until_they_foll
     heard: list[ServiceEvent] = []
     async with open_letters(url) as store:
         await store.regrouping.put_in_force(Grouping())
-        await store.ingest(some(3))
+        await store.ingest(read(3))
         await store.regrouping.put_in_force(other)
         forgetting = asyncio.create_task(forget(store, {}, heard.append, grouping=other, look_s=0.01))
         async with asyncio.timeout(60):

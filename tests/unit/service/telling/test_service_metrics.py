@@ -1,6 +1,7 @@
 """The numbers: what each fact does to them, that they are bounded, and that Prometheus can read them.
 
-About `service.telling.service_metrics`.
+About `service.telling.service_metrics`, `service.telling.metric_list`, `service.telling.metric_series`,
+`service.telling.metric_snapshot`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from tests.paths import ROOT
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
 from deadletter.core.guards.gate import GateState
-from deadletter.service.telling import service_metrics as module
+from deadletter.service.telling import metric_series
+from deadletter.service.telling.metric_list import METRICS
+from deadletter.service.telling.metric_series import LABEL_SETS
 from deadletter.service.telling.service_events import (
     BudgetSeen,
     Confirmed,
@@ -32,7 +35,7 @@ from deadletter.service.telling.service_events import (
     SweepEnded,
     Trouble,
 )
-from deadletter.service.telling.service_metrics import LABEL_SETS, METRICS, Metrics
+from deadletter.service.telling.service_metrics import Metrics
 
 DOCS = (ROOT / "docs/metrics.md").read_text()
 ORDER = {metric.name: metric.labels for metric in METRICS if metric.labels}
@@ -171,7 +174,7 @@ def test_gauges_beyond_the_bound_are_one_series_until_there_is_room() -> None:
 
 
 def test_a_queue_called_other_is_not_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LABEL_SETS", 1)
+    monkeypatch.setattr(metric_series, "LABEL_SETS", 1)
     found = heard(
         QueueSeen(queue="other", watched=True, depth=1, consumers=0),
         QueueSeen(queue="b", watched=True, depth=2, consumers=0),

@@ -1,0 +1,1 @@
+"""A small shop, to see how the library is used."""

@@ -1,0 +1,1 @@
+"""Who may come in: tokens made, and the door of `dlq serve`."""

@@ -1,0 +1,1 @@
+"""`dlq replay, replays, deployed, deploys, edit, recipes`: letters sent back, repaired where needed."""

@@ -1,0 +1,1 @@
+"""Who may do what, and see what: roles, rights, scope."""

@@ -1,0 +1,1 @@
+"""Sending stored letters back: states, pace, target, edits, differences, recipes, rules. Pure."""

@@ -1,0 +1,1 @@
+"""Pages of how it works: what waits, policies, the doctor, topology, the audit."""

@@ -1,0 +1,1 @@
+"""Pages of replays: started, watched, turned; recipes, deploys."""

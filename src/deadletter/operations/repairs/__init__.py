@@ -1,0 +1,1 @@
+"""Edits of stored letters: tried out, kept as drafts and recipes, checked by schemas."""

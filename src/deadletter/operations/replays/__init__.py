@@ -1,0 +1,1 @@
+"""What a person asks about replays, once each: begun, watched, turned; the look before one."""

@@ -1,0 +1,1 @@
+"""Replays that begin by themselves: rules, and the health that some of them wait for."""

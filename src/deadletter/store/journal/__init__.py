@@ -1,0 +1,1 @@
+"""What the desk keeps beside letters: audit, samples of queues, answers given; and that something changed."""

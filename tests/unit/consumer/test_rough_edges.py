@@ -1,0 +1,135 @@
+"""What a newcomer does and nobody expects: stops before it begins, serves twice, checks health plainly.
+
+About `consumer.app`, `consumer.queues.health_wait`, `consumer.handlers.signature`, `consumer.backoffs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from pydantic import Field
+
+from deadletter import Consumer, fixed
+from deadletter.errors import UsageError
+from deadletter.testing.memory import MemoryBroker, virtual_time
+
+
+class Plain(TypedDict):
+    number: int
+
+
+def consumer() -> Consumer:
+    app = Consumer("amqp://broker.example")
+
+    @app.queue("orders")
+    async def handle(_number: int) -> None: ...
+
+    return app
+
+
+async def test_stopped_before_its_first_step_it_stops_and_may_begin_again() -> None:
+    app = consumer()
+    with virtual_time() as clock:
+        broker = MemoryBroker(clock=clock)
+        serving = asyncio.create_task(app.serve(broker))
+        app.stop()
+        await serving
+        again = asyncio.create_task(app.serve(broker))
+        await clock.advance(1)
+        assert app.ready is not None
+        assert app.ready.is_set()
+        app.stop()
+        await again
+
+
+async def test_a_second_serve_is_refused_and_the_first_goes_on() -> None:
+    app = consumer()
+    with virtual_time() as clock:
+        broker = MemoryBroker(clock=clock)
+        serving = asyncio.create_task(app.serve(broker))
+        await clock.advance(1)
+        with pytest.raises(UsageError, match="does not serve yet"):
+            await app.serve(broker)
+        assert not serving.done()
+        app.stop()
+        await serving
+
+
+@pytest.mark.parametrize("kind", ["plain", "a lambda that returns a coroutine", "async"])
+async def test_a_health_check_may_be_any_function(kind: str) -> None:
+    well = True
+    done: list[int] = []
+
+    async def is_well() -> bool:
+        await asyncio.sleep(0)
+        return well
+
+    checks: dict[str, Any] = {
+        "plain": lambda: well,
+        "a lambda that returns a coroutine": lambda: is_well(),  # noqa: PLW0108 -- it is what is tested
+        "async": is_well,
+    }
+    app = Consumer("amqp://broker.example")
+
+    @app.queue("orders", health=checks[kind])
+    async def handle(number: int) -> None:
+        done.append(number)
+
+    with virtual_time() as clock:
+        broker = MemoryBroker(clock=clock)
+        serving = asyncio.create_task(app.serve(broker))
+        await clock.advance(1)
+        await app.publish(1, key="orders")
+        await clock.advance(1)
+        assert done == [1]
+        well = False
+        await clock.advance(10)
+        await app.publish(2, key="orders")
+        await clock.advance(10)
+        assert done == [1]
+        well = True
+        await clock.advance(60)
+        assert done == [1, 2]
+        app.stop()
+        await serving
+
+
+async def test_what_an_annotation_adds_is_checked() -> None:
+    app = Consumer("amqp://broker.example")
+    done: list[int] = []
+
+    @app.queue("orders")
+    async def handle(number: Annotated[int, Field(gt=3)]) -> None:
+        done.append(number)
+
+    with virtual_time() as clock:
+        broker = MemoryBroker(clock=clock)
+        serving = asyncio.create_task(app.serve(broker))
+        await clock.advance(1)
+        for number in (2, 5):
+            await app.publish(number, key="orders")
+        await clock.advance(1)
+        assert done == [5]
+        assert broker.depth("deadletter.parked") == 1
+        app.stop()
+        await serving
+
+
+def test_a_typed_dict_of_typing_is_refused_in_our_words() -> None:
+    """From Python 3.12 on pydantic takes it."""
+    app = Consumer("amqp://broker.example")
+
+    async def handle(_body: Plain) -> None: ...
+
+    try:
+        app.queue("orders")(handle)
+    except UsageError as error:
+        assert "from typing_extensions import TypedDict" in str(error)  # noqa: PT017 -- it may be none
+
+
+@pytest.mark.parametrize("delay", ["1s", None, True])
+def test_a_delay_that_is_no_number_is_said(delay: Any) -> None:
+    with pytest.raises(UsageError, match="fixed: expected a number of seconds"):
+        fixed(delay)
