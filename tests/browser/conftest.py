@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import TimeoutError as NotSeen
 from tests.stock import sampled, stocked
 from tests.web.conftest import Desk, Opened, opened
 from tests.web.whole_desk import MadeUpOutlook
@@ -33,6 +34,7 @@ __all__ = ["opened"]
 CHROMIUM = "/usr/bin/chromium"
 AXE = Path(__file__).with_name("axe.min.js")
 SERIOUS = ("serious", "critical")
+expect.set_options(timeout=30_000)  # until something is seen: machines that test are slow
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,6 +51,26 @@ async def chromium() -> AsyncIterator[Browser]:
         await browser.close()
 
 
+async def listening(page: Page) -> Page:
+    """This page, once its scripts run: what is typed before that, nobody hears."""
+    await page.wait_for_selector("html.scripted")
+    return page
+
+
+async def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        await (await listening(page)).keyboard.press(key)
+
+
+async def go(page: Page, place: str, address: str) -> None:
+    """By `g` and a key to this address; once more where the two came too far apart to belong together."""
+    for _ in range(5):
+        await press(page, "g", place)
+        with suppress(NotSeen):
+            return await page.wait_for_url(address, timeout=6_000)
+    raise AssertionError(f"g {place} leads from {page.url} to no {address}")
+
+
 @dataclass(kw_only=True)
 class Seat:
     """Somebody before the desk."""
@@ -61,7 +83,7 @@ class Seat:
 
     async def open(self, path: str) -> None:
         await self.page.goto(self.desk.url + path)
-        await self.page.wait_for_selector("html.scripted")
+        await listening(self.page)
 
     async def found_by_axe(self) -> list[str]:
         """What axe finds that is serious, each in a line."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, ViewportSize, expect
 from tests.brokers import Vhost
+from tests.browser.conftest import press
 from tests.letters import letter
 from tests.recorded import url_of
 from tests.serving import Application, served
@@ -46,7 +47,7 @@ async def test_what_waits_is_seen_looked_into_let_out_and_parked(
             await app.publish("", "orders", [letter(b"o%d" % number) for number in range(3)])
             await app.publish("", "refunds", [letter(b"r%d" % number) for number in range(2)])
             await expect(page.locator(".stat").first).to_contain_text("5", timeout=FRESH_MS)
-            await page.keyboard.press("l")
+            await press(page, "l")
             row = page.locator("tbody tr", has=page.get_by_role("link", name="orders"))
             await expect(row.locator("[data-label=letters]")).to_have_text("3")
             await row.get_by_role("link", name="Let out…").click()
@@ -62,7 +63,7 @@ async def test_what_waits_is_seen_looked_into_let_out_and_parked(
             await page.goto(f"{home}/audit")
             await expect(page.locator("tbody")).to_contain_text("refunds are made by hand today")
             await page.goto(f"{home}/doctor")
-            await page.keyboard.press("e")
+            await press(page, "e")
             await expect(page.locator(".about-look")).to_be_visible(timeout=SOON_MS)
             await page.goto(f"{home}/topology?queue=orders")
             await expect(page.locator("svg.topology")).to_contain_text("orders.dlq", timeout=SOON_MS)

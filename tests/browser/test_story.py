@@ -13,6 +13,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, ViewportSize, expect
 from tests.brokers import Vhost
+from tests.browser.conftest import go, listening, press
 from tests.letters import letter
 from tests.recorded import url_of
 from tests.serving import Application, served
@@ -44,16 +45,14 @@ def _takes(delivery: Delivery, _times: int) -> bool:
 
 
 async def _nothing_then_letters(page: Page, app: Application) -> None:
-    await page.keyboard.press("g")
-    await page.keyboard.press("g")
+    await go(page, "g", "**/groups")
     await expect(page.get_by_text("No group is open")).to_be_visible()
     bodies = [json.dumps({"order": number}).encode() for number in range(12)]
     await app.publish("", "orders", [letter(body) for body in bodies])
     row = page.locator("tbody tr")
     await expect(row).to_have_count(1, timeout=SOON_MS)
     await expect(row.locator("td[data-label=open]")).to_contain_text("12", timeout=SOON_MS)
-    await page.keyboard.press("j")
-    await page.keyboard.press("Enter")
+    await press(page, "j", "Enter")
     await expect(page).to_have_url(re.compile(r"/groups/\d+$"))
 
 
@@ -61,8 +60,10 @@ async def _look_and_repair_one(page: Page) -> None:
     group = page.url
     await page.locator("[data-rows] .what a").first.click()
     await expect(page.locator("#history")).to_be_visible()
-    await page.keyboard.press("e")
+    await press(page, "e")
     body = page.locator("textarea[name=body]")
+    await expect(body).to_be_visible()
+    await listening(page)
     typed = await body.input_value()
     await body.fill(typed.replace("}", ', "quantity": 3}'))
     await expect(page.locator("#preview .plus")).to_contain_text("quantity: 3", timeout=SOON_MS)
@@ -72,7 +73,7 @@ async def _look_and_repair_one(page: Page) -> None:
 
 
 async def _send_all(page: Page, app: Application) -> None:
-    await page.locator("body").press("r")
+    await (await listening(page)).locator("body").press("r")
     await expect(page).to_have_url(re.compile(r"/replays/new\?group="))
     await page.locator("input[name=edit]").fill(".body.quantity //= 1")
     await page.locator("input[name=wait]").fill("2s")

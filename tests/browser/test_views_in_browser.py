@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from playwright.async_api import Browser, expect
-from tests.browser.conftest import Seat, seated
+from tests.browser.conftest import Seat, press, seated
 from tests.web.conftest import Opened
 
 PICTURES = os.environ.get("DLQ_LOOK", "")
@@ -19,16 +19,16 @@ PICTURES = os.environ.get("DLQ_LOOK", "")
 async def test_a_view_is_saved_found_removed_and_taken_back(seat: Seat) -> None:
     page = seat.page
     await seat.open("/letters?q=origin:orders")
-    await page.keyboard.press("v")
+    await press(page, "v")
     await page.get_by_label("Name of the view").fill("broken orders")
-    await page.keyboard.press("Enter")
+    await press(page, "Enter")
     chip = page.locator("a[data-view]")
     await expect(chip).to_have_text("broken orders")
     if PICTURES:
         await page.screenshot(path=f"{PICTURES}/views.png")
     assert await seat.found_by_axe() == []
     await seat.open("/groups")
-    await page.keyboard.press("Control+k")
+    await press(page, "Control+k")
     await page.get_by_label("Where to").fill("broken")
     place = page.locator("#palette-list li", has_text="broken orders")
     await expect(place).to_be_visible()
@@ -39,18 +39,18 @@ async def test_a_view_is_saved_found_removed_and_taken_back(seat: Seat) -> None:
     await expect(chip).to_have_text("broken orders")
     await page.get_by_label("Remove view broken orders").click()
     await expect(chip).to_have_count(0)
-    await page.keyboard.press("z")
+    await press(page, "z")
     await expect(chip).to_have_text("broken orders")
 
 
 async def test_what_one_types_is_completed(seat: Seat) -> None:
     page = seat.page
     await seat.open("/letters")
-    await page.keyboard.press("/")
+    await press(page, "/")
     await page.keyboard.type("state:any ord")
     option = page.locator("#suggested option[value='state:any origin:orders']")
     await expect(option).to_have_count(1)
-    await page.keyboard.press("Control+a")
+    await press(page, "Control+a")
     await page.keyboard.type("x")
     await expect(page.locator("#suggested option")).to_have_count(0)
 

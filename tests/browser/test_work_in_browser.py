@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.browser.conftest import Seat, seated
+from tests.browser.conftest import Seat, press, seated
 from tests.web.conftest import Opened
 from tests.web.whole_desk import MadeUpOutlook
 
@@ -52,11 +52,11 @@ async def frozen(seat: Seat) -> tuple[ReplayStore, int]:
 async def test_a_replay_is_planned_begun_watched_and_ended_by_keys(seat: Seat) -> None:
     page = seat.page
     await seat.open("/groups/2")
-    await page.keyboard.press("r")
+    await press(page, "r")
     await expect(page.locator("h1")).to_contain_text("Replay")
     await page.get_by_label("Why, for the audit").fill("release 1.4.3")
     await page.locator("body").click(position={"x": 5, "y": 5})
-    await page.keyboard.press("b")
+    await press(page, "b")
     await expect(page).to_have_url(re.compile(r"/replays/\d+$"))
     await expect(page.locator("h2#far")).to_contain_text("being collected")
     store, number = await frozen(seat)
@@ -67,15 +67,15 @@ async def test_a_replay_is_planned_begun_watched_and_ended_by_keys(seat: Seat) -
     await expect(page.locator("h2#far")).to_have_text(f"1 of {letters} letters sent", timeout=20_000)
     await store.done_by_consumer([(some[0].letter_id, number, int(time.time() * 1000))])
     await expect(page.locator("#counts + ul")).to_contain_text("their consumer said so", timeout=20_000)
-    await page.keyboard.press("p")
+    await press(page, "p")
     await expect(page.get_by_role("button", name="Go on")).to_be_visible()
     assert (await store.view(number)).state is ReplayState.PAUSED
-    await page.keyboard.press("c")
+    await press(page, "c")
     await expect(page.locator("dialog#cancel")).to_be_visible()
     await expect(page.locator("dialog#cancel code")).to_have_text(f"dlq replay cancel {number}")
-    await page.keyboard.press("Escape")
+    await press(page, "Escape")
     await expect(page.locator("dialog#cancel")).not_to_be_visible()
-    await page.keyboard.press("c")
+    await press(page, "c")
     await page.locator("dialog#cancel").get_by_role("button", name="End it").click()
     await expect(page.locator(".said")).to_contain_text("cancelled")
     assert (await store.view(number)).state is ReplayState.CANCELLED
@@ -101,7 +101,7 @@ async def test_the_doctor_is_watched_while_he_looks(seat: Seat, monkeypatch: pyt
     monkeypatch.setattr("deadletter.desk.page.operating.doctor_pages.PATIENCE_S", 0.0)
     page = seat.page
     await seat.open("/doctor")
-    await page.keyboard.press("e")
+    await press(page, "e")
     await expect(page.locator(".finding")).to_contain_text("missing-dlx", timeout=20_000)
     await expect(page.locator("progress")).to_have_count(0, timeout=20_000)
 
@@ -118,7 +118,7 @@ async def test_a_page_that_looked_into_letters_does_not_look_again_by_itself(
 
     monkeypatch.setattr(MadeUpOutlook, "waiting", counted)
     await seat.open("/waiting")
-    await seat.page.keyboard.press("l")
+    await press(seat.page, "l")
     await expect(seat.page.locator("#kinds")).to_be_visible()
     await seat.page.wait_for_timeout(7_000)
     assert [one for one in asked if one] == [200]
@@ -144,7 +144,7 @@ async def test_axe_finds_nothing_serious(
         await expect(seat.page).to_have_url(re.compile(r"/replays/\d+$"))
         _, number = await frozen(seat)
         await seat.open("/doctor")
-        await seat.page.keyboard.press("e")
+        await press(seat.page, "e")
         await expect(seat.page.locator(".finding")).to_be_visible(timeout=20_000)
         for path in (*PAGES, f"/replays/{number}?outcomes=all"):
             await seat.open(path)
