@@ -25,7 +25,7 @@ def _anew() -> None:
 @asynccontextmanager
 async def running(tmp_path: Path) -> AsyncGenerator[tuple[Consumer, MemoryBroker, LoopClock]]:
     app = shop("amqp://broker.example", database=f"sqlite:///{tmp_path}/shop.db")
-    with virtual_time(grace_s=0.05) as clock:  # a real database needs moments of real time
+    with virtual_time() as clock:
         broker = MemoryBroker("4.3.6", clock=clock)
         serving = asyncio.create_task(app.serve(broker))
         await clock.advance(1)

@@ -418,7 +418,7 @@ def test_an_alternate_exchange_takes_letters_where_nobody_looks(bench: Bench) ->
 # -- neglect -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("argument", "value", "left"),
-    [("x-message-ttl", 300, 0), ("x-max-length", 1, 1), ("x-expires", 1500, None)],
+    [("x-message-ttl", 300, 0), ("x-max-length", 1, 1), ("x-expires", 15_000, None)],
     ids=["ttl", "length", "expires"],
 )
 def test_limits_throw_parked_letters_away(bench: Bench, argument: str, value: int, left: int | None) -> None:

@@ -15,7 +15,10 @@ import selectors
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from queue import SimpleQueue
 from typing import Any, Final, Protocol
+
+import aiosqlite.core
 
 from deadletter.errors import UsageError
 
@@ -146,12 +149,36 @@ class _Jumping:
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
         future = self._real_executor(executor, function, *arguments)
-        self._at_work += 1
+        self._began()
         future.add_done_callback(self._one_less)
         return future
 
+    def _began(self) -> None:
+        self._at_work += 1
+
     def _one_less(self, _future: object) -> None:
         self._at_work -= 1
+
+    @contextmanager
+    def databases(self) -> Iterator[None]:
+        """SQLite works in threads that no loop started: what is asked of it counts as work, too."""
+        began, ended = self._began, self._one_less
+
+        class Counted(SimpleQueue[Any]):
+            """The questions of one connection, each with the future of its answer."""
+
+            def put_nowait(self, item: Any) -> None:
+                if item[0] is not None:
+                    began()
+                    item[0].add_done_callback(ended)
+                super().put_nowait(item)
+
+        real, changed = aiosqlite.core.SimpleQueue, aiosqlite.core
+        changed.SimpleQueue = Counted  # type: ignore[misc,assignment]  # put back below
+        try:
+            yield
+        finally:
+            changed.SimpleQueue = real  # type: ignore[misc]  # as above
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None or timeout <= 0:
@@ -192,9 +219,9 @@ def virtual_time(
     Afterwards time goes on at its real pace, from where it is.
 
     Time does not jump while a thread works that was started by the loop (`asyncio.to_thread`, a plain
-    handler), but no longer than `patience_s`: a thread that hangs must not stop a timeout from coming. Other
-    things outside the loop, a socket or a process, get `grace_s` of real time before every jump: by default
-    none.
+    handler) or SQLite does (aiosqlite), but no longer than `patience_s`: a thread that hangs must not stop a
+    timeout from coming. Other things outside the loop, a socket or a process, get `grace_s` of real time
+    before every jump: by default none.
     """
     loop: Any = asyncio.get_running_loop()
     selector = getattr(loop, "_selector", None)
@@ -214,7 +241,8 @@ def virtual_time(
     changed.run_in_executor = jumping.run_in_executor
     changing.select = jumping.select
     try:
-        yield LoopClock(beginning)
+        with jumping.databases():
+            yield LoopClock(beginning)
     finally:
         ahead_s = jumping.time() - real_time()
         del changing.select, changed.run_in_executor

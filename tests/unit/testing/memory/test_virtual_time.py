@@ -9,7 +9,9 @@ import asyncio
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
+import aiosqlite
 import pytest
 
 from deadletter.errors import UsageError
@@ -98,6 +100,15 @@ async def test_a_thread_is_waited_for_before_time_jumps() -> None:
         before = clock.time()
         async with asyncio.timeout(1):
             await asyncio.to_thread(time.sleep, 0.1)
+        assert clock.time() == before
+
+
+async def test_sqlite_is_waited_for_before_time_jumps(tmp_path: Path) -> None:
+    with virtual_time() as clock:
+        before = clock.time()
+        async with asyncio.timeout(1), aiosqlite.connect(tmp_path / "some.db") as database:
+            await database.create_function("nap", 0, lambda: time.sleep(0.2))
+            await database.execute("SELECT nap()")
         assert clock.time() == before
 
 
