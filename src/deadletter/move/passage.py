@@ -262,11 +262,13 @@ class Passage:
     # -- letters in --------------------------------------------------------------------------------------
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
         intake.receipts.take(delivery.tag)
-        if self.rescue.watching and (delivery.redelivered or self.rescue.every):
-            self.rescue.arrived(intake, delivery)
-        if self._ending or self._closing or self._error is not None or self.seen == self._budget:
+        rescue = self.rescue
+        if rescue.watching and (delivery.redelivered or rescue.every):
+            rescue.arrived(intake, delivery)
+        seen = self.seen
+        if self._ending or self._closing or self._error is not None or seen == self._budget:
             return  # unsettled: it is given back
-        self.seen += 1
+        self.seen = seen = seen + 1
         if intake.retired:
             self._intakes.reopen(intake)
         if self._asleep:
@@ -278,7 +280,7 @@ class Passage:
             self._waiting_bytes += len(delivery.message.body)
             if not self._pumping:
                 self._pump()
-        if intake.done or self.seen == self._budget:
+        if seen == self._budget or intake.done:
             self._wake.set()
         if self._crowded:
             self._balance()
