@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from deadletter.amqp import replies, requests
 from deadletter.amqp.deliveries import ChannelConsumer, Delivery, ReturnedMessage
-from deadletter.amqp.frames import (
-    BODY,
-    HEADER,
-    METHOD,
-    OVERHEAD_BYTES,
-    content_frames,
-    content_header,
-    method_frame,
-    publish_frames,
-)
+from deadletter.amqp.frames import BODY, HEADER, METHOD, content_header, method_frame, publish_frames
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.text.safe_text import line
@@ -121,10 +112,9 @@ class Channel:
         if self._content_of is not None:
             raise FrameError("a method came where the content of a message was expected")
         consumer = self._consumers.get(consumer_tag)
-        # No such consumer: the broker ended it and this was on its way. It stays unacked and goes back to
-        # its queue when the channel closes.
         if consumer is not None:
             consumer.on_delivery(delivery)
+        # else the broker ended it and this was on its way: it goes back to its queue when the channel closes
 
     def _on_content(self, body: bytes) -> None:
         method, properties = self._content_of, self._properties
@@ -395,18 +385,13 @@ class Channel:
         return method_frame(self.number, requests.publish(exchange, routing_key, mandatory=mandatory))
 
     def publish(self, publishing: bytes, properties: bytes, body: bytes) -> int:
-        """Publish, and return the tag its confirm will carry. `publishing` comes from the method above.
-
-        Waits for nothing: look at `connection.congested` before, see `amqp.publisher` for one that waits.
-        """
+        """Publish, and return the tag its confirm will carry. `publishing` comes from the method above. Waits for
+        nothing: look at `connection.congested` before, see `amqp.publisher` for one that waits."""
         if self.error is not None:
             raise self.error
         connection = self.connection
-        if 0 < len(body) <= connection.frame_max_bytes - OVERHEAD_BYTES:
-            connection.send_much(publish_frames(self.number, publishing, properties, body))
-        else:
-            pieces = content_frames(self.number, properties, body, connection.frame_max_bytes)
-            connection.send_much(publishing, *pieces)
+        most = connection.frame_max_bytes
+        connection.send_much(publish_frames(self.number, publishing, properties, body, most))
         self.published += 1
         return self.published
 

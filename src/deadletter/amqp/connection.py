@@ -176,10 +176,10 @@ class Connection(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def send_much(self, *pieces: bytes) -> None:
+    def send_much(self, pieces: tuple[bytes, ...]) -> None:
         """Send what may be large, or many."""
         self._out += pieces
-        self._out_bytes += sum(map(len, pieces))
+        self._out_bytes += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         if self._out_bytes > FLUSH_BYTES:
             # At once, so that a loop which publishes without a pause feels the pressure too.
             self._flush()

@@ -150,19 +150,17 @@ def method_frame(channel: int, payload: bytes) -> bytes:
     return _PREFIX.pack(METHOD, channel, len(payload)) + payload + FRAME_END
 
 
-def publish_frames(channel: int, publishing: bytes, properties: bytes, body: bytes) -> bytes:
-    """All frames of a publish whose body takes one frame. `publishing` is the first of them."""
+def publish_frames(
+    channel: int, publishing: bytes, properties: bytes, body: bytes, frame_max_bytes: int
+) -> tuple[bytes, ...]:
+    """All frames of a publish; `publishing` is the first of them. In one piece where the body takes one
+    frame: to join a few thousand bytes is quicker than to carry six pieces about."""
     size = len(body)
-    return b"".join(
-        (
-            publishing,
-            _pack_content(HEADER, channel, len(properties) + 12, _BASIC, 0, size),
-            properties,
-            _END_AND_PREFIX(FRAME_END, BODY, channel, size),
-            body,
-            FRAME_END,
-        )
-    )
+    if not 0 < size <= frame_max_bytes - OVERHEAD_BYTES:
+        return (publishing, *content_frames(channel, properties, body, frame_max_bytes))
+    header = _pack_content(HEADER, channel, len(properties) + 12, _BASIC, 0, size)
+    between = _END_AND_PREFIX(FRAME_END, BODY, channel, size)
+    return (b"".join((publishing, header, properties, between, body, FRAME_END)),)
 
 
 def content_frames(channel: int, properties: bytes, body: bytes, frame_max_bytes: int) -> list[bytes]:

@@ -262,13 +262,11 @@ class Passage:
     # -- letters in --------------------------------------------------------------------------------------
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
         intake.receipts.take(delivery.tag)
-        rescue = self.rescue
-        if rescue.watching and (delivery.redelivered or rescue.every):
+        if (rescue := self.rescue).watching and (delivery.redelivered or rescue.every):
             rescue.arrived(intake, delivery)
-        seen = self.seen
-        if self._ending or self._closing or self._error is not None or seen == self._budget:
+        if self._ending or self._closing or self._error is not None or self.seen == self._budget:
             return  # unsettled: it is given back
-        self.seen = seen = seen + 1
+        self.seen += 1
         if intake.retired:
             self._intakes.reopen(intake)
         if self._asleep:
@@ -280,7 +278,7 @@ class Passage:
             self._waiting_bytes += len(delivery.message.body)
             if not self._pumping:
                 self._pump()
-        if seen == self._budget or intake.done:
+        if self.seen == self._budget or intake.done:
             self._wake.set()
         if self._crowded:
             self._balance()

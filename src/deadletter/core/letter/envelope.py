@@ -209,6 +209,11 @@ class EnvelopeRoute:
             _came_by(ExchangeKey(b"", b""), b""),
         )
 
+    @property
+    def known_builds(self) -> int:
+        """How many builds of letters were learned."""
+        return len(self._shapes)
+
     def properties(
         self,
         message: RawMessage,
@@ -270,7 +275,7 @@ class EnvelopeRoute:
                     flags, rest, kept = self._put_back(flags, rest, dict(kept))
             case _:
                 assert_never(self._leg)
-        if not kept and entries is None and not own_id and not self._circling:
+        if not kept and not found.kept and entries is None and not own_id and not self._circling:
             self._learn(raw, parts, touched, found)
         pieces += kept.values()
         length = sum(map(len, pieces))
@@ -306,7 +311,7 @@ class EnvelopeRoute:
         )  # fmt: skip
 
     def _derived(self, known: EnvelopeShape, message: RawMessage) -> bytes:
-        """`derive` for a letter whose build is known."""
+        """`derived_id` for a letter whose build is known."""
         properties, body = message
         digest = self._hasher.copy()
         digest.update(b"".join((known.steady_start, *known.steady(properties))))
@@ -320,20 +325,19 @@ class EnvelopeRoute:
         if seen > 1 or len(self._lengths) < LENGTHS_MAX:
             self._lengths[size] = seen
         flags = parts[0]
-        if (
-            seen % LEARN_AGAIN != LEARN_AFTER
-            or flags & SET_ASIDE_FLAGS
-            or (found.came_by and not found.came_by_whole)
-        ):
+        if seen % LEARN_AGAIN != LEARN_AFTER or flags & SET_ASIDE_FLAGS:
             return
         mine = [entry for entry in touched if entry[0] not in self._dropped]
+        identity = next((entry for entry in mine if entry[0] == ID), None)
+        if (identity is not None and not found.id) or (found.came_by and not found.came_by_whole):
+            return  # what is no id here may be one in the next; and one half of an address does not do
         told = LearnedFrom(
             flags=flags,
             before=parts[1],
             headers=parts[2],
             touched=touched,
             volatile=found.volatile,
-            identity=next((entry for entry in mine if entry[0] == ID), None) if found.id else None,
+            identity=identity,
             came_by=[entry for entry in mine if entry[0] in CAME_BY],
             deaths=sorted(
                 (entry for entry in mine if entry[0] in _OF_BOTH), key=lambda one: one[0] != X_DEATH
