@@ -385,8 +385,8 @@ class Channel:
         return method_frame(self.number, requests.publish(exchange, routing_key, mandatory=mandatory))
 
     def publish(self, publishing: bytes, properties: bytes, body: bytes) -> int:
-        """Publish, and return the tag its confirm will carry. `publishing` comes from the method above. Waits for
-        nothing: look at `connection.congested` before, see `amqp.publisher` for one that waits."""
+        """Publish, and return the tag its confirm will carry. `publishing` comes from the method above. Waits
+        for nothing: look at `connection.congested` before, see `amqp.publisher` for one that waits."""
         if self.error is not None:
             raise self.error
         connection = self.connection

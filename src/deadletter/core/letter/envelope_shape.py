@@ -108,7 +108,7 @@ def learn(
     deaths_bytes = _size(deaths)
     if deaths_bytes > MAX_DEATHS_BYTES:
         return None  # how many of them go on is told by each one's length
-    aside = aside_prefix + _pack_u32(deaths_bytes) if deaths else b""
+    aside = aside_prefix + _pack_u32(deaths_bytes) if deaths_bytes else b""
     volatile = {entry[1] for entry in told.volatile}
     steady = sorted(
         (entry for entry in entries if entry[1] not in volatile),
