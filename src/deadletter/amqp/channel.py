@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from deadletter.amqp import replies, requests
 from deadletter.amqp.deliveries import ChannelConsumer, Delivery, ReturnedMessage
-from deadletter.amqp.frames import BODY, HEADER, METHOD, content_frames, content_header, method_frame
+from deadletter.amqp.frames import BODY, HEADER, METHOD, content_header, method_frame, publish_frames
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.text.safe_text import line
@@ -35,8 +35,6 @@ BODY_MAX_BYTES: Final = 512 * 1024 * 1024
 """The most RabbitMQ can be configured to take in one message."""
 ANSWER_TIMEOUT_S: Final = 60.0
 
-_FRAMING_BYTES: Final = 64
-"""About what the frames of a publish weigh beside properties and body."""
 _R = TypeVar("_R", bound="Reply")
 _NO_ARGUMENTS: Final[Mapping[str, Value]] = {}
 
@@ -74,6 +72,9 @@ class Channel:
                 raise FrameError("a method came where the content of a message was expected")
             if payload.startswith(replies.DELIVER):
                 self._content_of = replies.deliver(payload)
+            elif payload.startswith(replies.CONFIRM):
+                tag, multiple = replies.confirm(payload)
+                self.on_confirm(tag, multiple, True)
             else:
                 self._on_reply(replies.parse(payload))
         elif kind == HEADER:
@@ -104,24 +105,25 @@ class Channel:
         else:
             raise FrameError(f"a frame of type {kind} on channel {self.number}, where it does not belong")
 
+    def on_delivery(self, consumer_tag: bytes, delivery: Delivery) -> None:
+        """A delivery came whole: method, content header and body."""
+        if self.error is not None:
+            return
+        if self._content_of is not None:
+            raise FrameError("a method came where the content of a message was expected")
+        consumer = self._consumers.get(consumer_tag)
+        if consumer is not None:
+            consumer.on_delivery(delivery)
+        # else the broker ended it and this was on its way: it goes back to its queue when the channel closes
+
     def _on_content(self, body: bytes) -> None:
         method, properties = self._content_of, self._properties
         assert properties is not None
         self._content_of = self._properties = None
-        if type(method) is replies.Deliver:  # by far the most frequent; a match would ask for it last
-            consumer_tag, tag, redelivered, exchange, routing_key = method
-            consumer = self._consumers.get(consumer_tag)
-            # No such consumer: the broker ended it and this was on its way. It stays unacked and goes back to
-            # its queue when the channel closes.
-            if consumer is not None:
-                consumer.on_delivery(
-                    Delivery(tag, redelivered, exchange, routing_key, RawMessage(properties, body))
-                )
-            return
         message = RawMessage(properties, body)
         match method:
-            case replies.Deliver():
-                raise AssertionError("handled above")
+            case replies.Deliver(consumer, tag, redelivered, exchange, routing_key):
+                self.on_delivery(consumer, Delivery(tag, redelivered, exchange, routing_key, message))
             case replies.GetOk(tag, redelivered, exchange, routing_key, _):
                 self._resolve(Delivery(tag, redelivered, exchange, routing_key, message))
             case replies.Return(code, text, exchange, routing_key):
@@ -383,15 +385,13 @@ class Channel:
         return method_frame(self.number, requests.publish(exchange, routing_key, mandatory=mandatory))
 
     def publish(self, publishing: bytes, properties: bytes, body: bytes) -> int:
-        """Publish, and return the tag its confirm will carry. `publishing` comes from the method above.
-
-        Waits for nothing: look at `connection.congested` before, see `amqp.publisher` for one that waits.
-        """
+        """Publish, and return the tag its confirm will carry. `publishing` comes from the method above. Waits
+        for nothing: look at `connection.congested` before, see `amqp.publisher` for one that waits."""
         if self.error is not None:
             raise self.error
         connection = self.connection
-        pieces = content_frames(self.number, properties, body, connection.frame_max_bytes)
-        connection.send_all(publishing, pieces, len(body) + len(properties) + _FRAMING_BYTES)
+        most = connection.frame_max_bytes
+        connection.send_much(publish_frames(self.number, publishing, properties, body, most))
         self.published += 1
         return self.published
 

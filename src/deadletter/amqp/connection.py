@@ -82,6 +82,8 @@ class Connection(asyncio.Protocol):
         self.frame_max_bytes = 131072
         self.channel_max = 2047
         self.blocked_reason: str | None = None
+        self.congested: bool = False
+        """Whether what is sent now would only wait."""
         self.on_pressure: list[Callable[[], None]] = []
         """Called whenever `congested` may have changed."""
         self.closed: ConnectionEnding = ConnectionEnding()
@@ -124,13 +126,16 @@ class Connection(asyncio.Protocol):
         self._heard_at = now
         channels = self._channels
         try:
-            for kind, number, payload in self._reader.feed(data):
+            for kind, number, payload in self._reader.feed_client(data):
                 if number:
                     channel = channels.get(number)
                     if channel is not None:
-                        channel.on_frame(kind, payload)
+                        if isinstance(payload, bytes):
+                            channel.on_frame(kind, payload)
+                        else:
+                            channel.on_delivery(*payload)
                     # else: the last words on a channel that is closed already
-                else:
+                elif isinstance(payload, bytes):
                     self._on_zero(kind, payload)
         except FrameError as error:
             self.abort(error)
@@ -171,11 +176,10 @@ class Connection(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def send_all(self, first: bytes, rest: list[bytes], size: int) -> None:
-        """Send several pieces that belong together; `size` is about how many bytes they are."""
-        self._out.append(first)
-        self._out += rest
-        self._out_bytes += size
+    def send_much(self, pieces: tuple[bytes, ...]) -> None:
+        """Send what may be large, or many."""
+        self._out += pieces
+        self._out_bytes += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         if self._out_bytes > FLUSH_BYTES:
             # At once, so that a loop which publishes without a pause feels the pressure too.
             self._flush()
@@ -199,10 +203,6 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     # -- pressure ----------------------------------------------------------------------------------------
-    @property
-    def congested(self) -> bool:
-        return not self._writable or self.blocked_reason is not None
-
     async def ready(self) -> None:
         """Wait until the connection takes more; raises when it ends instead."""
         while self.congested and not self.closed.done():
@@ -219,6 +219,7 @@ class Connection(asyncio.Protocol):
         self._pressure_changed()
 
     def _pressure_changed(self) -> None:
+        self.congested = not self._writable or self.blocked_reason is not None
         if self.congested and not self.closed.done():
             self._ready.clear()
         else:

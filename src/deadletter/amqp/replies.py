@@ -19,6 +19,7 @@ _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
 _TUNE: Final = Struct(">HIH")
 _CONFIRM: Final = Struct(">QB")
+_unpack_confirm: Final = _CONFIRM.unpack_from
 _unpack_delivery: Final = Struct(">QBB").unpack_from
 
 
@@ -184,6 +185,15 @@ def deliver(payload: bytes) -> Deliver:
         raise FrameError(f"the broker sent a damaged deliver: {error}") from error
 
 
+def confirm(payload: bytes) -> tuple[int, bool]:
+    """Tag and `multiple` of a payload that begins with `CONFIRM`: nearly as many come as letters go."""
+    try:
+        tag, multiple = _unpack_confirm(payload, 4)
+    except _DAMAGED as error:
+        raise FrameError(f"the broker sent a damaged confirm: {error}") from error
+    return tag, multiple & 1 == 1
+
+
 def _short(payload: bytes, position: int) -> tuple[bytes, int]:
     end = position + 1 + payload[position]
     if end > len(payload):
@@ -309,6 +319,7 @@ def _key(class_id: int, method_id: int) -> bytes:
 
 
 DELIVER: Final = _key(60, 60)
+CONFIRM: Final = _key(60, 80)
 CLOSE_CHANNEL_OK: Final = _key(20, 41)
 
 _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
@@ -340,7 +351,7 @@ _PARSERS: Final[Mapping[bytes, Callable[[bytes], Reply]]] = {
     DELIVER: _deliver,
     _key(60, 71): _get_ok,
     _key(60, 72): _empty(GetEmpty),
-    _key(60, 80): _confirm_ack,
+    CONFIRM: _confirm_ack,
     _key(60, 120): _confirm_nack,
     _key(85, 11): _done,
     _key(90, 11): _done,

@@ -100,11 +100,14 @@ class DecisionRunner:
         except Exception as error:  # noqa: BLE001 -- one letter must not take its neighbours; it is reported
             self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
             return
-        self._act(intake, delivery, letter, verdict, 0)
+        if type(verdict) is Send:  # by far the most frequent
+            self._send(intake, delivery, letter, verdict, b"", 0)
+        else:
+            self._act(intake, delivery, letter, verdict, 0)
 
     def landed(self, cargoes: list[tuple[Cargo, Landing]]) -> None:
         """The broker answered these publishes."""
-        on_fate, rescue = self._judging.on_fate, self._rescue
+        rescue, on_fate = self._rescue, self._judging.on_fate
         for cargo, outcome in cargoes:
             match outcome:
                 case Landing.SAFE:
@@ -138,10 +141,10 @@ class DecisionRunner:
     def _act(self, intake: Intake, delivery: Delivery, letter: Letter, verdict: Verdict, tries: int) -> None:
         assert self.outlet is not None
         match verdict:
-            case Stamped(send, entries):
-                self._send(intake, delivery, letter, send, entries, tries)
             case Send():
                 self._send(intake, delivery, letter, verdict, b"", tries)
+            case Stamped(send, entries):
+                self._send(intake, delivery, letter, send, entries, tries)
             case Leave():
                 self.left += 1
                 self._stay(intake, delivery)

@@ -55,13 +55,15 @@ class Flights(Generic[_T]):
         """A confirm or a refusal came: what it settles. A number we do not know settles nothing."""
         air = self._air
         if not multiple:
-            numbers = [number] if number in air else []
-        else:
-            numbers = []
-            for waiting in air:  # in the order of publishing
-                if waiting > number:
-                    break
-                numbers.append(waiting)
+            if number not in air:
+                return []
+            safe = ok and not self._returned
+            return [(air.pop(number), Landing.SAFE if safe else self._outcome(number, ok=ok))]
+        numbers: list[int] = []
+        for waiting in air:  # in the order of publishing
+            if waiting > number:
+                break
+            numbers.append(waiting)
         if ok and not self._returned:
             return [(air.pop(found), Landing.SAFE) for found in numbers]
         return [(air.pop(found), self._outcome(found, ok=ok)) for found in numbers]

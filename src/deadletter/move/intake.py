@@ -177,12 +177,14 @@ class Intake:
     @property
     def done(self) -> bool:
         """Whether another intake should continue."""
-        if self.shape.turn_at is not None and self.receipts.seen >= self.shape.turn_at:
+        turn_at = self.shape.turn_at
+        if turn_at is not None and self.receipts.seen >= turn_at:
             return True
         if self.alarmed and self.prefetch > 1:
             return True
+        held = self.receipts.held
         # At most half the window: the other half must be enough to keep letters coming.
-        return self.receipts.held >= max(1, min(self.shape.held_max, self.prefetch // 2))
+        return held > 0 and held >= min(self.shape.held_max, self.prefetch // 2)
 
     @property
     def singly(self) -> bool:

@@ -262,8 +262,8 @@ class Passage:
     # -- letters in --------------------------------------------------------------------------------------
     def _on_delivery(self, intake: Intake, delivery: Delivery) -> None:
         intake.receipts.take(delivery.tag)
-        if self.rescue.watching and (delivery.redelivered or self.rescue.every):
-            self.rescue.arrived(intake, delivery)
+        if (rescue := self.rescue).watching and (delivery.redelivered or rescue.every):
+            rescue.arrived(intake, delivery)
         if self._ending or self._closing or self._error is not None or self.seen == self._budget:
             return  # unsettled: it is given back
         self.seen += 1
@@ -278,7 +278,7 @@ class Passage:
             self._waiting_bytes += len(delivery.message.body)
             if not self._pumping:
                 self._pump()
-        if intake.done or self.seen == self._budget:
+        if self.seen == self._budget or intake.done:
             self._wake.set()
         if self._crowded:
             self._balance()

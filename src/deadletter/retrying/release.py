@@ -16,7 +16,8 @@ from typing import Final
 from deadletter.broker.return_exchanges import Home
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
-from deadletter.core.letter import field_table, header_values, message, names
+from deadletter.core.letter import field_table, header_values, names
+from deadletter.core.letter.envelope_parts import checked_headers
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.move_kind import Deaths
@@ -121,7 +122,7 @@ class Release(HomeBound):
         return None
 
     def _read(self, letter: Letter, *, timed: bool) -> tuple[Bound, str]:
-        headers = message.header_table(letter.message.properties)
+        headers = checked_headers(letter.message.properties)
         letter_id = ""
         parts: list[bytes] = []
         for name, at, start, end in field_table.find(headers, _WANTED):

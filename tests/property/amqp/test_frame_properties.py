@@ -330,6 +330,57 @@ def test_no_frames_make_a_channel_raise_anything_but_a_frame_error(
             pass
 
 
+LETTERS = st.builds(
+    lambda channel, tag, key, properties, body, parts: (
+        oracle.frame(1, channel, oracle.deliver(b"tag", tag, b"e", key))
+        + oracle.content(channel, properties, body, parts=parts)
+    ),
+    st.sampled_from((1, 1, 1, 2, 0)),
+    TAGS,
+    st.binary(max_size=5),
+    st.binary(min_size=2, max_size=9),
+    st.binary(max_size=9),
+    st.none() | st.none() | st.lists(st.binary(max_size=9), max_size=2),
+)
+STREAMS = st.lists(st.one_of(LETTERS, LETTERS, FRAMES.map(joined)), max_size=5).map(b"".join)
+
+
+def heard(stream: bytes, cuts: list[int], *, whole: bool) -> tuple[list[Delivery], str | None]:
+    """What a consumer is handed of this stream, and what is wrong with it."""
+    found: list[Delivery] = []
+    with a_channel(asking=False) as (channel, _):
+        channel._consumers[b"tag"] = channel._consumers[b"tag"]._replace(on_delivery=found.append)
+        reader = FrameReader()
+        try:
+            for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+                some = stream[start:end]
+                for kind, number, payload in reader.feed_client(some) if whole else reader.feed(some):
+                    if not number:
+                        raise FrameError("on channel 0")
+                    if number != 1:
+                        continue
+                    if isinstance(payload, bytes):
+                        channel.on_frame(kind, payload)
+                    else:
+                        channel.on_delivery(*payload)
+        except FrameError as error:
+            return found, str(error)
+    return found, None
+
+
+@given(STREAMS | damaged(STREAMS), st.data())
+def test_deliveries_that_are_whole_are_those_of_their_frames(stream: bytes, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=3)))
+    assert heard(stream, cuts, whole=True) == heard(stream, cuts, whole=False)
+
+
+def test_a_delivery_that_is_whole_is_one_thing() -> None:
+    """Else the test above would compare frames with frames."""
+    stream = oracle.frame(1, 1, oracle.deliver(b"tag", 9, b"e", b"k")) + oracle.content(1, b"\0\0", b"body")
+    expected = (b"tag", (9, False, b"e", b"k", (b"\0\0", b"body")))
+    assert list(FrameReader().feed_client(stream)) == [(0, 1, expected)]
+
+
 @given(st.binary(max_size=60), st.data())
 def test_a_body_comes_out_whole_however_it_was_cut(body: bytes, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(body)), max_size=6)))

@@ -11,6 +11,7 @@ from typing import Final
 
 from deadletter.core.letter import envelope, field_table, message, names
 from deadletter.core.letter.envelope import ExchangeKey
+from deadletter.core.letter.envelope_parts import checked_headers
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_text
 from deadletter.core.letter.message import RawMessage, View
@@ -60,7 +61,7 @@ class Letter:
         """Only these headers as Python values: for whoever decides about many letters by few of them."""
         if self._view is not None:
             return {n: v for n, v in self.headers.items() if n.encode("utf-8", "replace") in wanted}
-        headers = message.header_table(self.message.properties)
+        headers = checked_headers(self.message.properties)
         return {
             name.decode("utf-8", "backslashreplace"): field_table.decode_value(headers[value:end])
             for name, _, value, end in field_table.find(headers, wanted)

@@ -62,9 +62,13 @@ def check(flags: int, rest: bytes) -> None:
         spans_of(_pack_u16(flags & _TAIL_FLAGS) + rest)  # raises, and says what is wrong
 
 
+def tail_shape(flags: int) -> tuple[int, ...]:
+    """The bytes of each property after the delivery mode, 0 for a short string, which says itself."""
+    return _tail_shape(flags & _TAIL_FLAGS)
+
+
 @lru_cache(maxsize=1024)
 def _tail_shape(flags: int) -> tuple[int, ...]:
-    """The bytes of each property after the delivery mode, 0 for a short string."""
     fixed = {PRIORITY: 1, TIMESTAMP: 8}
     return tuple(fixed.get(flag, 0) for flag in _TAIL if flags & flag)
 

@@ -16,7 +16,8 @@ from deadletter.core.deciding.deaths import FIRST_DEATH, NamedHeader, OriginBy
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import Policies, Policy
-from deadletter.core.letter import field_table, message, names
+from deadletter.core.letter import field_table, names
+from deadletter.core.letter.envelope_parts import checked_headers
 from deadletter.core.letter.header_values import MAX_NAME_BYTES
 from deadletter.core.letter.letter import Letter
 
@@ -81,7 +82,7 @@ class LetterReader:
         """None: this letter has to be looked at by itself. Raises MessageError."""
         if self._whole:
             return None
-        headers = message.header_table(letter.message.properties)
+        headers = checked_headers(letter.message.properties)
         exchange, routing_key = letter.came_by
         parts = [bytes((len(exchange), len(routing_key))), exchange, routing_key]
         died = False

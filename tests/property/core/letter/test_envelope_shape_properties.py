@@ -1,0 +1,186 @@
+"""Letters whose build is known go as letters that are walked: byte for byte, whatever is in them.
+
+About `core.letter.envelope_shape`, `core.letter.envelope_parts`, `core.letter.envelope`.
+"""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests import amqp_oracle as oracle
+from tests.amqp_oracle import Field
+from tests.amqp_strategies import FIELDS, TABLES
+
+from deadletter.core.letter import names
+from deadletter.core.letter.deaths_aside import MAX_DEATHS_BYTES
+from deadletter.core.letter.envelope import Deaths, EnvelopeRoute, ExchangeKey, Leg
+from deadletter.core.letter.envelope_shape import LEARN_AFTER, LEARN_AGAIN
+from deadletter.core.letter.message import RawMessage
+from deadletter.errors import MessageError
+
+AN_ID = b"0123456789abcdef0123456789abcdef"
+DEATHS_HEADER = names.DEATHS.encode()
+DEATH = oracle.table([(b"queue", oracle.text(b"orders")), (b"time", oracle.timestamp(1_700_000_000))])
+OURS: st.SearchStrategy[tuple[bytes, Field]] = st.sampled_from(
+    (
+        (b"x-death", oracle.array([DEATH])),
+        (b"x-death", oracle.text(b"no array")),
+        (DEATHS_HEADER, oracle.array([DEATH, DEATH])),
+        (b"x-first-death-queue", oracle.text(b"orders")),
+        (b"x-delivery-count", oracle.int64(3)),
+        (names.ID.encode(), oracle.text(AN_ID)),
+        (names.ID.encode(), oracle.text(b"somebody else's, as long as ours")),
+        (names.MOVE.encode(), oracle.text(b"run-12")),
+        (names.SOURCE.encode(), oracle.text(b"dlq")),
+        (names.SOURCE_EXCHANGE.encode(), oracle.text(b"shop")),
+        (names.SOURCE_ROUTING_KEY.encode(), oracle.text(b"order.paid")),
+        (names.CAUSE.encode(), oracle.text(b"retries-exhausted")),
+        (names.PRIORITY.encode(), oracle.uint8(4)),
+        (b"CC", oracle.array([oracle.text(b"other")])),
+        (b"trace", oracle.text(b"4bf92f3577b34da6")),
+        (b"attempt", oracle.int32(7)),
+    )
+)
+HEADERS = st.one_of(
+    st.lists(OURS, max_size=9),
+    st.lists(OURS, max_size=9, unique_by=lambda entry: entry[0]),
+    TABLES,
+    st.lists(st.tuples(st.binary(max_size=3), FIELDS), max_size=3),
+)
+SHORT = st.none() | st.binary(max_size=9)
+OCTET = st.none() | st.integers(0, 255)
+PROPERTIES = st.builds(
+    oracle.properties,
+    content_type=SHORT,
+    content_encoding=SHORT,
+    headers=st.none() | HEADERS.map(oracle.table_bytes),
+    delivery_mode=OCTET,
+    priority=OCTET,
+    correlation_id=SHORT,
+    expiration=st.none() | st.none() | st.just(b"1000"),
+    message_id=SHORT,
+    timestamp_s=st.none() | st.integers(0, 2**33),
+    user_id=st.none() | st.none() | st.sampled_from((b"guest", b"other")),
+    app_id=SHORT,
+)
+ROUTES = st.fixed_dictionaries(
+    {
+        "target": st.sampled_from((ExchangeKey(b"", b"target"), ExchangeKey(b"deadletter.return.q", b"key"))),
+        "deaths": st.sampled_from(Deaths),
+        "leg": st.sampled_from(Leg),
+        "anew": st.booleans(),
+        "circling": st.booleans(),
+        "add": st.sampled_from(({}, {"x-why": "because"}, {"trace": "another"})),
+        "without": st.sampled_from(((), ("trace",))),
+    }
+)
+CAME_BY = st.builds(ExchangeKey, st.binary(max_size=4), st.binary(max_size=4))
+
+
+def route(terms: dict[str, object]) -> EnvelopeRoute:
+    return EnvelopeRoute(run="run", source="dlq", user="guest", **terms)  # type: ignore[arg-type]  # drawn
+
+
+def told(by: EnvelopeRoute, properties: bytes, came_by: ExchangeKey, number: int, more: bytes) -> bytes | str:
+    """With what it goes, or why it does not."""
+    try:
+        return by.properties(RawMessage(properties, b"body"), came_by=came_by, number=number, more=more)
+    except MessageError as error:
+        return str(error)
+
+
+PLAIN = {
+    "target": ExchangeKey(b"", b"target"),
+    "deaths": Deaths.SET_ASIDE,
+    "leg": Leg.PLAIN,
+    "anew": False,
+    "circling": False,
+    "add": {},
+    "without": (),
+}
+USUAL = oracle.properties(
+    content_type=b"application/json",
+    headers=oracle.table_bytes(
+        [
+            (b"trace", oracle.text(b"4bf92f3577b34da6")),
+            (b"x-death", oracle.array([DEATH])),
+            (names.ID.encode(), oracle.text(AN_ID)),
+            (b"x-delivery-count", oracle.int64(3)),
+        ]
+    ),
+    delivery_mode=2,
+    message_id=b"m-1",
+)
+
+
+@given(
+    PROPERTIES,
+    ROUTES,
+    st.lists(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3), max_size=8),
+    CAME_BY,
+    st.sampled_from((b"", oracle.entry(b"deadletter-due-at", oracle.int64(5)))),
+)
+@example(USUAL, PLAIN, [[(place, 7)] for place in range(len(USUAL))], ExchangeKey(b"e", b"k"), b"")
+def test_one_whose_build_is_known_goes_as_one_that_is_walked(
+    properties: bytes,
+    terms: dict[str, object],
+    changes: list[list[tuple[int, int]]],
+    came_by: ExchangeKey,
+    more: bytes,
+) -> None:
+    learned = route(terms)
+    for number in range(LEARN_AFTER + 1):
+        told(learned, properties, came_by, number, b"")
+    for number, changed in enumerate([[], *changes]):
+        other = bytearray(properties)
+        for place, value in changed:
+            other[place % len(other)] = value
+        assert told(learned, bytes(other), came_by, number, more) == told(
+            route(terms), bytes(other), came_by, number, more
+        )
+
+
+def test_the_usual_letter_has_a_build_that_is_learned() -> None:
+    """Else the test above would compare walking with walking."""
+    by = route(PLAIN)
+    for number in range(LEARN_AFTER):
+        assert not by.known_builds
+        told(by, USUAL, ExchangeKey(b"e", b"k"), number, b"")
+    assert by.known_builds == 1
+
+
+def test_an_id_after_many_that_were_none_is_one() -> None:
+    def carrying(identity: bytes) -> bytes:
+        return oracle.properties(headers=oracle.table_bytes([(names.ID.encode(), oracle.text(identity))]))
+
+    by = route(PLAIN)
+    for number in range(LEARN_AFTER + 1):
+        told(by, carrying(b"somebody else's, as long as ours"), ExchangeKey(b"", b""), number, b"")
+    answer = told(by, carrying(AN_ID), ExchangeKey(b"", b""), 1, b"")
+    assert isinstance(answer, bytes)
+    assert AN_ID in answer
+
+
+def test_deaths_that_are_too_many_are_walked() -> None:
+    many = oracle.array([oracle.text(bytes(100))] * (MAX_DEATHS_BYTES // 100 + 1))
+    properties = oracle.properties(headers=oracle.table_bytes([(b"x-death", many)]))
+    by = route(PLAIN)
+    for number in range(LEARN_AFTER + 1):
+        told(by, properties, ExchangeKey(b"", b""), number, b"")
+    assert by.known_builds == 0
+
+
+def test_another_build_of_the_same_length_is_learned_when_many_of_it_come() -> None:
+    def built(name: bytes) -> bytes:
+        return oracle.properties(headers=oracle.table_bytes([(name, oracle.text(b"value"))]))
+
+    by = route(PLAIN)
+    for number in range(LEARN_AFTER):
+        told(by, built(b"one"), ExchangeKey(b"", b""), number, b"")
+    for number in range(LEARN_AGAIN):
+        told(by, built(b"two"), ExchangeKey(b"", b""), number, b"")
+    assert by.known_builds == 1
+    for name in (b"one", b"two"):
+        assert told(by, built(name), ExchangeKey(b"", b""), 5, b"") == told(
+            route(PLAIN), built(name), ExchangeKey(b"", b""), 5, b""
+        )
