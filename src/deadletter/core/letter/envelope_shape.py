@@ -22,11 +22,11 @@ from deadletter.core.letter.field_table import Entry
 from deadletter.core.letter.message import CONTENT_ENCODING, CONTENT_TYPE, DELIVERY_MODE, HEADERS
 from deadletter.core.letter.property_tail import tail_shape
 
-LEARN_AFTER: Final = 32
+LEARN_AFTER: Final = 8
 """So many letters of one length go before their build is learned: to learn it takes as long as ten walks."""
 LEARN_AGAIN: Final = 1_024
 """After so many more that are built in another way, that one is learned instead."""
-LENGTHS_MAX: Final = 256
+LENGTHS_MAX: Final = 128
 """So many lengths are counted, and of each at most one build is known."""
 
 _SIZED: Final = frozenset(b"SxFA")
