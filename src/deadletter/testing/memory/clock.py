@@ -173,12 +173,13 @@ class _Jumping:
                     item[0].add_done_callback(ended)
                 super().put_nowait(item)
 
-        real, changed = aiosqlite.core.SimpleQueue, aiosqlite.core
-        changed.SimpleQueue = Counted  # type: ignore[misc,assignment]  # put back below
+        library: Any = aiosqlite.core  # every connection makes one of its queue
+        real = library.SimpleQueue
+        library.SimpleQueue = Counted
         try:
             yield
         finally:
-            changed.SimpleQueue = real  # type: ignore[misc]  # as above
+            library.SimpleQueue = real
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None or timeout <= 0:
