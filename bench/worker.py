@@ -20,6 +20,7 @@ from bench.job import Job, Told
 READY: Final = "ready\n"
 STICKS: Final = {
     "courier": "bench.sticks.courier",
+    "spliced": "bench.sticks.spliced",
     "pika": "bench.sticks.pika_pipelined",
     "aio-pika": "bench.sticks.aio_pika_tasks",
     "checker": "bench.sticks.checker",

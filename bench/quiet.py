@@ -1,0 +1,88 @@
+"""Whether a machine was quiet while something was measured on it. Nothing here measures: see `listening`.
+
+A figure from a machine on which others work is a figure about them. So every run is told with what else went
+on: time the hypervisor took away, time other processes took, how idle the machine was just before, and how
+far apart the same small loop is, timed several times in a row. What is above its allowance is noise, in
+words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Final
+
+STEAL_MOST: Final = 0.01
+"""Of all cores' time, during the run."""
+OTHERS_MOST: Final = 0.1
+"""Of one core: processes that are neither the broker nor the mover nor the measurement, before or during."""
+IDLE_LEAST: Final = 0.7
+"""Of all cores' time, just before the run: the broker rests, and so does everybody else."""
+SPIN_MOST: Final = 0.05
+"""Between the quartiles of the timed loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticks:
+    """What all cores did since the machine started, in the kernel's ticks."""
+
+    busy: int
+    idle: int
+    steal: int
+
+    @property
+    def total(self) -> int:
+        return self.busy + self.idle + self.steal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """What went on beside one run. Shares are 0 to 1; of all cores, or of one where it says so."""
+
+    load: float
+    """The average of the minute before. Told, not judged: most of it is the run before this one."""
+    idle_before: float
+    steal: float
+    idle: float
+    """During the run. Told, not judged: who is busy is broker and mover."""
+    others: float
+    """Of one core, the worse of before and during."""
+    loudest: str
+    """Who of them was busiest; empty when nobody was, or when it is gone already."""
+    spin_spread: float
+
+
+def ticks(stat: str) -> Ticks:
+    """The first line of /proc/stat. Waiting for a disk is idle; interrupts are nobody's, and left out."""
+    user, nice, system, idle, iowait, _irq, _softirq, steal = map(int, stat.split("\n", 1)[0].split()[1:9])
+    return Ticks(busy=user + nice + system, idle=idle + iowait, steal=steal)
+
+
+def shares(before: Ticks, after: Ticks) -> tuple[float, float]:
+    """How much of the time between was idle, and how much was stolen."""
+    total = max(1, after.total - before.total)
+    return (after.idle - before.idle) / total, (after.steal - before.steal) / total
+
+
+def spread(figures: Sequence[float]) -> float:
+    """How far the quartiles are apart, as a share of the median; 0 for a single figure."""
+    if len(figures) < 2:
+        return 0.0
+    low, _, high = quantiles(figures, n=4, method="inclusive")
+    return (high - low) / median(figures)
+
+
+def noise(quiet: Quiet) -> tuple[str, ...]:
+    """What was not quiet, in words; empty when all was."""
+    found: list[str] = []
+    if quiet.steal > STEAL_MOST:
+        found.append(f"{quiet.steal:.1%} of the time stolen")
+    if quiet.others > OTHERS_MOST:
+        who = f", mostly {quiet.loudest}" if quiet.loudest else ""
+        found.append(f"others took {quiet.others:.0%} of a core{who}")
+    if quiet.idle_before < IDLE_LEAST:
+        found.append(f"only {quiet.idle_before:.0%} idle before")
+    if quiet.spin_spread > SPIN_MOST:
+        found.append(f"the idle loop spreads {quiet.spin_spread:.0%}")
+    return tuple(found)
