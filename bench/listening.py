@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.quiet import IDLE_LEAST, OTHERS_MOST, Quiet, Ticks, shares, spread, ticks
+from bench.quiet import IDLE_LEAST, OTHERS_MOST, Heard, Mark, Process, Quiet, heard, spread, ticks
 from bench.serving import family
 
 WINDOW_S: Final = 0.5
@@ -23,36 +23,8 @@ PATIENCE_S: Final = 5.0
 SPINS: Final = 9
 SPIN_TURNS: Final = 150_000
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_KERNEL: Final = 2
-"""The process that all threads of the kernel descend from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Process:
-    name: str
-    parent: int
-    used: int
-    """Ticks, with those of children that ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """A moment from which on is listened."""
-
-    at: float
-    stat: Ticks
-    processes: dict[int, _Process]
-    ours: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """Between two moments: shares of all cores, and what others took of one."""
-
-    idle: float
-    steal: float
-    others: float
-    loudest: str
+_KERNEL: Final = "kthreadd"
+"""What all threads of the kernel descend from; inside a container it is not to be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,48 +49,31 @@ class Ears:
         while True:
             mark = self.mark()
             await asyncio.sleep(WINDOW_S)
-            heard = self._heard(mark)
-            rests = heard.idle >= IDLE_LEAST and heard.others <= OTHERS_MOST
+            told = heard(mark, self.mark(), ticks_per_s=_TICKS_PER_S)
+            rests = told.idle >= IDLE_LEAST and told.others <= OTHERS_MOST
             if rests or time.monotonic() > deadline:
-                return Before(heard=heard, load=load, spin_spread=spread(_spins()))
+                return Before(heard=told, load=load, spin_spread=spread(_spins()))
 
     def mark(self) -> Mark:
         processes = dict(_processes())
         ours = {os.getpid(), *self._broker}
         ours = {pid for root in ours for pid in family(root)}
-        ours |= {pid for pid, one in processes.items() if _KERNEL in (pid, one.parent)}
+        kernel = {pid for pid, one in processes.items() if one.name == _KERNEL}
+        ours |= kernel | {pid for pid, one in processes.items() if one.parent in kernel}
         stat = ticks(Path("/proc/stat").read_text())
         return Mark(at=time.monotonic(), stat=stat, processes=processes, ours=frozenset(ours))
 
     def since(self, mark: Mark, before: Before) -> Quiet:
-        heard = self._heard(mark)
-        worse = max(heard, before.heard, key=lambda one: one.others)
+        during = heard(mark, self.mark(), ticks_per_s=_TICKS_PER_S)
+        worse = max(during, before.heard, key=lambda one: one.others)
         return Quiet(
             load=before.load,
             idle_before=before.heard.idle,
-            steal=max(heard.steal, before.heard.steal),
-            idle=heard.idle,
+            steal=max(during.steal, before.heard.steal),
+            idle=during.idle,
             others=worse.others,
             loudest=worse.loudest,
             spin_spread=before.spin_spread,
-        )
-
-    def _heard(self, start: Mark) -> Heard:
-        end = self.mark()
-        ours = start.ours | end.ours
-        used = {
-            pid: one.used - (start.processes[pid].used if pid in start.processes else 0)
-            for pid, one in end.processes.items()
-        }
-        idle, steal = shares(start.stat, end.stat)
-        mine = sum(taken for pid, taken in used.items() if pid in ours)
-        rest = end.stat.busy - start.stat.busy - mine
-        loudest = max((pid for pid in used if pid not in ours), key=lambda pid: used[pid], default=None)
-        return Heard(
-            idle=idle,
-            steal=steal,
-            others=max(0.0, rest / _TICKS_PER_S / (end.at - start.at)),
-            loudest=end.processes[loudest].name if loudest is not None and used[loudest] else "",
         )
 
 
@@ -133,7 +88,7 @@ def _spins() -> list[float]:
     return found
 
 
-def _processes() -> Iterator[tuple[int, _Process]]:
+def _processes() -> Iterator[tuple[int, Process]]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -143,7 +98,7 @@ def _processes() -> Iterator[tuple[int, _Process]]:
             continue  # gone meanwhile
         fields = tail.split()
         used = sum(map(int, fields[11:15]))  # utime, stime, and those of children waited for
-        yield int(entry.name), _Process(name=head.partition("(")[2], parent=int(fields[1]), used=used)
+        yield int(entry.name), Process(name=head.partition("(")[2], parent=int(fields[1]), used=used)
 
 
 def _named_beam() -> Iterator[int]:

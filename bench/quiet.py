@@ -8,7 +8,7 @@ words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Final
@@ -34,6 +34,34 @@ class Ticks:
     @property
     def total(self) -> int:
         return self.busy + self.idle + self.steal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    name: str
+    parent: int
+    used: int
+    """Ticks, with those of children that ended and were waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment from which on, or until which, is listened."""
+
+    at: float
+    stat: Ticks
+    processes: Mapping[int, Process]
+    ours: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """Between two moments: shares of all cores, and what others took of one."""
+
+    idle: float
+    steal: float
+    others: float
+    loudest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +91,31 @@ def shares(before: Ticks, after: Ticks) -> tuple[float, float]:
     """How much of the time between was idle, and how much was stolen."""
     total = max(1, after.total - before.total)
     return (after.idle - before.idle) / total, (after.steal - before.steal) / total
+
+
+def heard(start: Mark, end: Mark, *, ticks_per_s: int) -> Heard:
+    """What others took is what all took without what is ours: so it holds those that came and went, too."""
+    ours = start.ours | end.ours
+    idle, steal = shares(start.stat, end.stat)
+    # Not process by process: one of ours that has ended is in its parent by now, with all it ever used.
+    mine = _used(end, ours) - _used(start, ours)
+    rest = end.stat.busy - start.stat.busy - mine
+    taken = {
+        pid: one.used - (start.processes[pid].used if pid in start.processes else 0)
+        for pid, one in end.processes.items()
+        if pid not in ours
+    }
+    loudest = max(taken, key=lambda pid: taken[pid], default=None)
+    return Heard(
+        idle=idle,
+        steal=steal,
+        others=max(0.0, rest / ticks_per_s / (end.at - start.at)),
+        loudest=end.processes[loudest].name if loudest is not None and taken[loudest] > 0 else "",
+    )
+
+
+def _used(mark: Mark, ours: frozenset[int]) -> int:
+    return sum(one.used for pid, one in mark.processes.items() if pid in ours)
 
 
 def spread(figures: Sequence[float]) -> float:

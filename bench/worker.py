@@ -24,6 +24,7 @@ STICKS: Final = {
     "pika": "bench.sticks.pika_pipelined",
     "aio-pika": "bench.sticks.aio_pika_tasks",
     "checker": "bench.sticks.checker",
+    "look": "bench.sticks.look",
 }
 
 

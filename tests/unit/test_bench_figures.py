@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bench import chart, figures, markdown
+from bench.agreement import agree, most_rounds
 from bench.conditions import Conditions
 from bench.errors import BenchError
 from bench.figures import Bar, Row
 from bench.ground import QueueType
-from bench.quiet import Quiet, Ticks, noise, shares, spread, ticks
+from bench.quiet import Mark, Process, Quiet, Ticks, heard, noise, shares, spread, ticks
 from bench.race import Run
 
 AT_REST = Quiet(
@@ -73,6 +76,35 @@ class TestQuiet:
         assert shares(before, after) == (0.6, 0.1)
         assert shares(after, after) == (0.0, 0.0)
 
+    def test_others_are_who_is_left(self) -> None:
+        start = Mark(
+            at=10.0,
+            stat=Ticks(busy=1000, idle=0, steal=0),
+            processes={
+                1: Process(name="bench", parent=0, used=100),
+                2: Process(name="mover", parent=1, used=40),
+                3: Process(name="broker", parent=0, used=500),
+                4: Process(name="cron", parent=0, used=7),
+            },
+            ours=frozenset({1, 2, 3}),
+        )
+        end = Mark(
+            at=12.0,
+            stat=Ticks(busy=1400, idle=0, steal=0),
+            processes={
+                1: Process(name="bench", parent=0, used=250),  # with 140 of the mover, which has ended
+                3: Process(name="broker", parent=0, used=650),
+                4: Process(name="cron", parent=0, used=17),
+                5: Process(name="make", parent=0, used=60),
+            },
+            ours=frozenset({1, 3}),
+        )
+        told = heard(start, end, ticks_per_s=100)
+        # 400 in all, 110 of them the mover's and this process's, 150 the broker's
+        assert told.others == pytest.approx(140 / 100 / 2)
+        assert told.loudest == "make"
+        assert heard(start, replace(end, stat=start.stat), ticks_per_s=100).others == 0.0
+
     def test_spread_is_between_the_quartiles(self) -> None:
         assert spread([1.0]) == 0.0
         assert spread([1.0, 1.0, 1.0, 1.0, 9.0]) == 0.0
@@ -94,6 +126,34 @@ class TestQuiet:
     def test_noise_is_said(self, loud: dict[str, object], words: str) -> None:
         values = {name: getattr(AT_REST, name) for name in Quiet.__slots__}
         assert noise(Quiet(**{**values, **loud})) == (words,)
+
+
+class TestAgreement:
+    def test_rounds_that_agree(self) -> None:
+        found = agree(dict.fromkeys(range(1, 6), 0.9), {}, to="the look")
+        assert (found.ratio.median, found.quotable) == (0.9, True)
+        assert str(found.ratio) == "0.90 × (0.90–0.90)"
+
+    def test_every_doubt_is_said(self) -> None:
+        found = agree({1: 0.5, 2: 1.0}, {2: ("it was loud",)}, to="the look", busy="load 9")
+        assert found.doubts == (
+            "load 9",
+            "rounds: 2, needed 5",
+            "the machine was not quiet in 1 of 2 rounds (the last: it was loud)",
+            "its ratios to the look are 33.3% apart between the quartiles, allowed 3%",
+        )
+
+    def test_rounds_that_were_not_quiet_are_left_out_where_enough_were(self) -> None:
+        ratios = {**dict.fromkeys(range(1, 6), 0.9), 6: 0.1}
+        assert agree(ratios, {6: ("it was loud",)}, to="the look").ratio.low == 0.9
+
+    @pytest.mark.parametrize(
+        ("least", "asked", "most"), [(5, None, 9), (1, None, 1), (1, 3, 3), (12, None, 12), (5, 2, 5)]
+    )
+    def test_who_asks_for_few_rounds_does_not_get_many(
+        self, least: int, asked: int | None, most: int
+    ) -> None:
+        assert most_rounds(least, asked) == most
 
 
 class TestRows:
