@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from bench import chart, figures, markdown
+from bench import chart, figures, growth_chart, growth_figures, markdown
+from bench.__main__ import worst
 from bench.agreement import agree, most_rounds
 from bench.conditions import Conditions
 from bench.errors import BenchError
 from bench.figures import Bar, Row
 from bench.ground import QueueType
+from bench.growth_figures import Point
 from bench.quiet import Mark, Process, Quiet, Ticks, heard, noise, shares, spread, ticks
 from bench.race import Run
 
@@ -253,6 +255,54 @@ class TestBars:
         assert [bar.what for bar in bars if not bar.passed] == [
             "pika, RabbitMQ 4.3.6, quorum: round 5: a letter is gone"
         ]
+
+
+class TestGrowth:
+    POINTS = (
+        Point(part="queues", size=20, figures={"ready s": 1.0, "idle % of a core": 0.2, "MB": 100.0}),
+        Point(part="queues", size=2000, figures={"ready s": 3.9, "idle % of a core": 1.4, "MB": 140.0}),
+        Point(part="letters", size=1000, figures={"CPU µs/letter": 20.0}),
+    )
+
+    def test_bars_are_about_the_most_queues(self) -> None:
+        found = growth_figures.bars(self.POINTS)
+        assert [(bar.what, bar.passed, bar.quotable) for bar in found] == [
+            ("2,000 watched queues: ready after 3.9 s, allowed 4", True, True),
+            ("2,000 watched queues, idle: 1.40 % of a core, allowed 1.5", True, True),
+        ]
+
+    @pytest.mark.parametrize(
+        ("figures_", "red"),
+        [({"ready s": 4.1, "idle % of a core": 1.0}, 0), ({"ready s": 1.0, "idle % of a core": 1.5}, 1)],
+    )
+    def test_either_can_be_red(self, figures_: dict[str, float], red: int) -> None:
+        found = growth_figures.bars([Point(part="queues", size=2000, figures=figures_)])
+        assert [bar.passed for bar in found].index(False) == red
+        assert figures.exit_code(found) == 1
+
+    def test_fewer_queues_or_noise_are_not_quotable(self) -> None:
+        assert not growth_figures.bars(self.POINTS[:1])[0].quotable
+        assert "(the bar is for 2,000)" in growth_figures.bars(self.POINTS[:1])[0].what
+        assert not growth_figures.bars(self.POINTS, busy="load 9")[0].quotable
+        assert not growth_figures.bars([replace(self.POINTS[1], noise=("loud",))])[0].quotable
+        assert growth_figures.bars(self.POINTS[2:]) == []
+
+    def test_the_picture_has_what_was_measured(self) -> None:
+        drawn = growth_chart.draw(self.POINTS, conditions())
+        assert "dlq serve, by watched queues" in drawn
+        assert "dlq doctor" not in drawn
+        assert "NOT QUOTABLE" not in drawn
+        assert "NOT QUOTABLE" in growth_chart.draw(self.POINTS, conditions(load=2.0))
+        assert "NOT QUOTABLE" in growth_chart.draw([replace(self.POINTS[0], noise=("loud",))], conditions())
+        assert "Nothing has been measured yet" in growth_chart.draw([], None)
+
+
+def test_all_together_end_with_the_worst() -> None:
+    assert worst([]) == 0
+    assert worst([0, 3, 0]) == 3
+    assert worst([3, 1, 0]) == 1
+    assert worst([1, 2, 3]) == 2
+    assert worst([0, -9]) == 2
 
 
 class TestPictureAndPage:
