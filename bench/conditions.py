@@ -62,7 +62,7 @@ class Conditions:
         )
         return (
             f"letters of {self.body_bytes:,} bytes, prefetch {self.prefetch}, median of {rounds}; "
-            f"{self.cores} cores for broker and client, Python {self.python}, uvloop {self.uvloop}, "
+            f"{self.cores} cores for broker and client, uvloop {self.uvloop}, "
             f"pika {self.pika}, aio-pika {self.aio_pika}; {self.at[:10]}"
         )
 

@@ -59,9 +59,14 @@ class Ears:
         ours = {os.getpid(), *self._broker}
         ours = {pid for root in ours for pid in family(root)}
         kernel = {pid for pid, one in processes.items() if one.name == _KERNEL}
-        ours |= kernel | {pid for pid, one in processes.items() if one.parent in kernel}
-        stat = ticks(Path("/proc/stat").read_text())
-        return Mark(at=time.monotonic(), stat=stat, processes=processes, ours=frozenset(ours))
+        kernel |= {pid for pid, one in processes.items() if one.parent in kernel}
+        return Mark(
+            at=time.monotonic(),
+            stat=ticks(Path("/proc/stat").read_text()),
+            processes=processes,
+            ours=frozenset(ours),
+            kernel=frozenset(kernel),
+        )
 
     def since(self, mark: Mark, before: Before) -> Quiet:
         during = heard(mark, self.mark(), ticks_per_s=_TICKS_PER_S)

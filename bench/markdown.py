@@ -26,7 +26,7 @@ def table(rows: Sequence[Row], conditions: Conditions) -> str:
         "|---|---|---|--:|--:|--:|--:|---|",
         *(_line(row) for row in rows),
         "",
-        f"{conditions.machine}. {str(conditions).capitalize()}.",
+        f"{conditions.machine}; {conditions}.",
         "× shovel and × limit: within each round, the median (lowest to highest).",
     ]
     if not all(row.quotable for row in rows):

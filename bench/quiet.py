@@ -52,6 +52,9 @@ class Mark:
     stat: Ticks
     processes: Mapping[int, Process]
     ours: frozenset[int]
+    """Broker, mover, measurement."""
+    kernel: frozenset[int] = frozenset()
+    """The kernel's own threads, which write to disk and send for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,28 +97,34 @@ def shares(before: Ticks, after: Ticks) -> tuple[float, float]:
 
 
 def heard(start: Mark, end: Mark, *, ticks_per_s: int) -> Heard:
-    """What others took is what all took without what is ours: so it holds those that came and went, too."""
-    ours = start.ours | end.ours
+    """What others took is what all took without what is ours: so it holds those that came and went, too.
+
+    It is no less than what the others that are still there say of themselves. The kernel counts the time of
+    all by looking now and then, that of each exactly, and interrupts with whom they hit.
+    """
+    ours, kernel = start.ours | end.ours, start.kernel | end.kernel
     idle, steal = shares(start.stat, end.stat)
-    # Not process by process: one of ours that has ended is in its parent by now, with all it ever used.
-    mine = _used(end, ours) - _used(start, ours)
-    rest = end.stat.busy - start.stat.busy - mine
-    taken = {
+    grown = {
         pid: one.used - (start.processes[pid].used if pid in start.processes else 0)
         for pid, one in end.processes.items()
-        if pid not in ours
     }
+    # One of ours that has ended is in its parent by now, with all it ever used; a thread of the kernel is in
+    # nobody.
+    ended = sum(
+        one.used
+        for pid, one in start.processes.items()
+        if pid in ours and pid not in end.processes and one.parent in end.processes and one.parent in ours
+    )
+    mine = sum(used for pid, used in grown.items() if pid in ours or pid in kernel) - ended
+    rest = end.stat.busy - start.stat.busy - mine
+    taken = {pid: used for pid, used in grown.items() if pid not in ours and pid not in kernel}
     loudest = max(taken, key=lambda pid: taken[pid], default=None)
     return Heard(
         idle=idle,
         steal=steal,
-        others=max(0.0, rest / ticks_per_s / (end.at - start.at)),
+        others=max(0, rest, sum(taken.values())) / ticks_per_s / (end.at - start.at),
         loudest=end.processes[loudest].name if loudest is not None and taken[loudest] > 0 else "",
     )
-
-
-def _used(mark: Mark, ours: frozenset[int]) -> int:
-    return sum(one.used for pid, one in mark.processes.items() if pid in ours)
 
 
 def spread(figures: Sequence[float]) -> float:

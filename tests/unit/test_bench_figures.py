@@ -87,8 +87,11 @@ class TestQuiet:
                 2: Process(name="mover", parent=1, used=40),
                 3: Process(name="broker", parent=0, used=500),
                 4: Process(name="cron", parent=0, used=7),
+                8: Process(name="kthreadd", parent=0, used=1),
+                9: Process(name="kworker", parent=8, used=300),  # will have ended, and be in nobody
             },
             ours=frozenset({1, 2, 3}),
+            kernel=frozenset({8, 9}),
         )
         end = Mark(
             at=12.0,
@@ -98,14 +101,21 @@ class TestQuiet:
                 3: Process(name="broker", parent=0, used=650),
                 4: Process(name="cron", parent=0, used=17),
                 5: Process(name="make", parent=0, used=60),
+                8: Process(name="kthreadd", parent=0, used=1),
+                10: Process(name="kworker", parent=8, used=20),
             },
             ours=frozenset({1, 3}),
+            kernel=frozenset({8, 10}),
         )
         told = heard(start, end, ticks_per_s=100)
-        # 400 in all, 110 of them the mover's and this process's, 150 the broker's
-        assert told.others == pytest.approx(140 / 100 / 2)
+        # 400 in all, 110 of them the mover's and this process's, 150 the broker's, 20 the kernel's
+        assert told.others == pytest.approx(120 / 100 / 2)
         assert told.loudest == "make"
-        assert heard(start, replace(end, stat=start.stat), ticks_per_s=100).others == 0.0
+        # At least what those say of themselves that are still there, and never below nothing.
+        unseen = heard(start, replace(end, stat=start.stat), ticks_per_s=100)
+        assert unseen.others == pytest.approx(70 / 100 / 2)
+        alone = replace(end, stat=start.stat, processes={1: end.processes[1], 3: end.processes[3]})
+        assert heard(start, alone, ticks_per_s=100).others == 0.0
 
     def test_spread_is_between_the_quartiles(self) -> None:
         assert spread([1.0]) == 0.0
