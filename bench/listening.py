@@ -102,8 +102,9 @@ def _processes() -> Iterator[tuple[int, Process]]:
         except OSError:
             continue  # gone meanwhile
         fields = tail.split()
-        used = sum(map(int, fields[11:15]))  # utime, stime, and those of children waited for
-        yield int(entry.name), Process(name=head.partition("(")[2], parent=int(fields[1]), used=used)
+        own, ended = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
+        name = head.partition("(")[2]
+        yield int(entry.name), Process(name=name, parent=int(fields[1]), own=own, ended=ended)
 
 
 def _named_beam() -> Iterator[int]:

@@ -40,8 +40,10 @@ class Ticks:
 class Process:
     name: str
     parent: int
-    used: int
-    """Ticks, with those of children that ended and were waited for."""
+    own: int
+    """Ticks of its own."""
+    ended: int = 0
+    """Ticks of children that have ended and were waited for, from their whole lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +106,25 @@ def heard(start: Mark, end: Mark, *, ticks_per_s: int) -> Heard:
     """
     ours, kernel = start.ours | end.ours, start.kernel | end.kernel
     idle, steal = shares(start.stat, end.stat)
-    grown = {
-        pid: one.used - (start.processes[pid].used if pid in start.processes else 0)
-        for pid, one in end.processes.items()
-    }
     # One of ours that has ended is in its parent by now, with all it ever used; a thread of the kernel is in
-    # nobody.
-    ended = sum(
-        one.used
+    # nobody; and what others' children did may be long ago.
+    gone = sum(
+        one.own + one.ended
         for pid, one in start.processes.items()
         if pid in ours and pid not in end.processes and one.parent in end.processes and one.parent in ours
     )
-    mine = sum(used for pid, used in grown.items() if pid in ours or pid in kernel) - ended
+    taken: dict[int, int] = {}
+    mine = -gone
+    for pid, one in end.processes.items():
+        before = start.processes.get(pid)
+        own = one.own - (before.own if before else 0)
+        if pid in ours:
+            mine += own + one.ended - (before.ended if before else 0)
+        elif pid in kernel:
+            mine += own
+        else:
+            taken[pid] = own
     rest = end.stat.busy - start.stat.busy - mine
-    taken = {pid: used for pid, used in grown.items() if pid not in ours and pid not in kernel}
     loudest = max(taken, key=lambda pid: taken[pid], default=None)
     return Heard(
         idle=idle,

@@ -83,12 +83,12 @@ class TestQuiet:
             at=10.0,
             stat=Ticks(busy=1000, idle=0, steal=0),
             processes={
-                1: Process(name="bench", parent=0, used=100),
-                2: Process(name="mover", parent=1, used=40),
-                3: Process(name="broker", parent=0, used=500),
-                4: Process(name="cron", parent=0, used=7),
-                8: Process(name="kthreadd", parent=0, used=1),
-                9: Process(name="kworker", parent=8, used=300),  # will have ended, and be in nobody
+                1: Process(name="bench", parent=0, own=100),
+                2: Process(name="mover", parent=1, own=40),
+                3: Process(name="broker", parent=0, own=500),
+                4: Process(name="cron", parent=0, own=7),
+                8: Process(name="kthreadd", parent=0, own=1),
+                9: Process(name="kworker", parent=8, own=300),  # will have ended, and be in nobody
             },
             ours=frozenset({1, 2, 3}),
             kernel=frozenset({8, 9}),
@@ -97,12 +97,12 @@ class TestQuiet:
             at=12.0,
             stat=Ticks(busy=1400, idle=0, steal=0),
             processes={
-                1: Process(name="bench", parent=0, used=250),  # with 140 of the mover, which has ended
-                3: Process(name="broker", parent=0, used=650),
-                4: Process(name="cron", parent=0, used=17),
-                5: Process(name="make", parent=0, used=60),
-                8: Process(name="kthreadd", parent=0, used=1),
-                10: Process(name="kworker", parent=8, used=20),
+                1: Process(name="bench", parent=0, own=110, ended=140),  # the mover has ended
+                3: Process(name="broker", parent=0, own=650),
+                4: Process(name="cron", parent=0, own=17, ended=9000),  # an old child of its has ended
+                5: Process(name="make", parent=0, own=60),
+                8: Process(name="kthreadd", parent=0, own=1),
+                10: Process(name="kworker", parent=8, own=20),
             },
             ours=frozenset({1, 3}),
             kernel=frozenset({8, 10}),
