@@ -74,16 +74,8 @@ chaos: setup postgres brokers ## five minutes of kill -9: the service, the broke
 	$(BIN)/python -m tests.chaos --minutes 5 --rate 500 --broker 3.10
 	$(BIN)/python -m tests.chaos --minutes 5 --rate 500 --broker 4.3
 
-bench: setup brokers ## the safe move beside the shovel, pika, aio-pika and a one-by-one checker; the service
-	$(BIN)/python -m bench.startup
-	$(BIN)/python -m bench.movers
-	$(BIN)/python -m bench.check --broker 3.10 --broker 4.0 --broker 4.3
-	$(BIN)/python -m bench.doctor
-	$(BIN)/python -m bench.memory
-	$(BIN)/python -m bench.serve --broker 3.10 --broker 4.3
-	$(BIN)/python -m bench.consumer --broker 3.10 --broker 4.3
-	$(BIN)/python -m bench.desk
-	$(BIN)/python -m bench.replay
+bench: setup brokers ## every measurement, one after the other, on a machine that does nothing else; or some: make bench NAMES="movers check"
+	$(BIN)/python -m bench $(NAMES)
 
 lock: setup ## compile requirements.lock anew
 	@uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --system-certs --group dev pyproject.toml -o requirements.lock

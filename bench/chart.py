@@ -1,35 +1,34 @@
 """The picture: letters per second by mover, one panel for each broker and queue type, all on one scale.
 
 Written by hand as SVG. Horizontal bars, so that names and figures are read without turning the head; ours in
-colour, the shovel dark because it is what one compares with, the rest grey.
+colour, the shovel dark because it is what one compares with, the rest grey. What is not quotable is pale and
+has a question mark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Final
 
 from bench.conditions import Conditions
-from bench.figures import Row, fewer, grouped
+from bench.figures import LIMIT, OURS, WHOLE, YARDSTICK, Row, fewer, grouped
+from bench.svg import FAINT, document, line, text
 
 _WIDTH: Final = 1000
 _MARGIN: Final = 28
 _GUTTER: Final = 36
 _HEAD: Final = 78
-_FOOT: Final = 62
+_FOOT: Final = 80
 _PANEL_HEAD: Final = 34
 _STEP: Final = 34
 _BAR: Final = 22
-_NAMES: Final = 78
-_FIGURES: Final = 172
+_NAMES: Final = 84
+_FIGURES: Final = 218
 """Room to the right of the longest bar, for what is written there."""
 
-_COLOURS: Final = {"courier": "#c2410c", "shovel": "#334155"}
+_COLOURS: Final = {OURS: "#c2410c", WHOLE: "#ea8a55", YARDSTICK: "#334155"}
+_PALE: Final = 0.35
 _OTHER: Final = "#94a3b8"
-_FONTS: Final = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif"
-_INK: Final = "#0f172a"
-_FAINT: Final = "#64748b"
 
 
 def draw(table: Sequence[Row], conditions: Conditions) -> str:
@@ -43,17 +42,14 @@ def draw(table: Sequence[Row], conditions: Conditions) -> str:
     fastest = max((row.per_s_range[1] for row in table), default=1.0)
     scale = (panel_width - _NAMES - _FIGURES) / fastest
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" font-family="{_FONTS}"',
-        f' viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" height="{height:.0f}">',
-        f'<rect width="{_WIDTH}" height="{height:.0f}" fill="#ffffff"/>',
-        _text(_MARGIN, 36, "Letters moved per second, confirmed before acked", size=20, weight=600),
-        _text(
+        text(_MARGIN, 36, "Letters moved per second, confirmed before acked", size=20, weight=600),
+        text(
             _MARGIN,
             58,
-            "more is better · × is the pace against RabbitMQ’s own shovel in the same round · "
-            "µs is the client’s CPU per letter",
+            "more is better · × is the pace against RabbitMQ’s own shovel in the same round, "
+            "% that of the limit (spliced) · µs is the client’s CPU per letter",
             size=13,
-            colour=_FAINT,
+            colour=FAINT,
         ),
     ]
     for number, (title, rows) in enumerate(panels):
@@ -61,13 +57,12 @@ def draw(table: Sequence[Row], conditions: Conditions) -> str:
         top = _HEAD + (number // columns) * panel_height
         parts += _panel(left, top, title, rows, scale)
     parts += _footnotes(table, conditions, height)
-    parts.append("</svg>\n")
-    return "\n".join(parts)
+    return document(_WIDTH, height, parts)
 
 
 def _panel(left: float, top: float, title: str, rows: Sequence[Row], scale: float) -> list[str]:
     axis = left + _NAMES
-    parts = [_text(left, top + 20, title, size=15, weight=600)]
+    parts = [text(left, top + 20, title, size=15, weight=600)]
     for number, row in enumerate(rows):
         y = top + _PANEL_HEAD + number * _STEP
         middle = y + _BAR / 2 + 5
@@ -75,25 +70,28 @@ def _panel(left: float, top: float, title: str, rows: Sequence[Row], scale: floa
         colour = _COLOURS.get(row.mover, _OTHER)
         weight = 600 if row.mover in _COLOURS else 400
         low, high = (axis + pace * scale for pace in row.per_s_range)
+        opacity = 1 if row.quotable else _PALE
         parts += [
-            _text(axis - 8, middle, row.mover, size=14, anchor="end", weight=weight),
-            f'<rect x="{axis:.1f}" y="{y}" width="{length:.1f}" height="{_BAR}" rx="2" fill="{colour}"/>',
-            _line(low - 1, y + _BAR / 2, high + 1, y + _BAR / 2, width=4, colour="#ffffff"),
-            _line(low, y + _BAR / 2, high, y + _BAR / 2, width=1.5),
-            _text(max(axis + length, high) + 8, middle, _figures(row), size=13, weight=weight),
+            text(axis - 8, middle, row.mover, size=14, anchor="end", weight=weight),
+            _rect(axis, y, length, colour, opacity),
+            line(low - 1, y + _BAR / 2, high + 1, y + _BAR / 2, width=4, colour="#ffffff"),
+            line(low, y + _BAR / 2, high, y + _BAR / 2, width=1.5),
+            text(max(axis + length, high) + 8, middle, _figures(row), size=13, weight=weight),
         ]
     bottom = top + _PANEL_HEAD + len(rows) * _STEP - (_STEP - _BAR) + 4
-    parts.append(_line(axis, top + _PANEL_HEAD - 4, axis, bottom, width=1))
+    parts.append(line(axis, top + _PANEL_HEAD - 4, axis, bottom, width=1))
     return parts
 
 
 def _figures(row: Row) -> str:
     said = [f"{row.per_s:,.0f}"]
-    if row.ratio is not None and row.mover != "shovel":
-        said.append(f"{row.ratio:.2f}×")
+    if row.to_shovel is not None and row.mover != YARDSTICK:
+        said.append(f"{row.to_shovel.median:.2f}×")
+    if row.to_limit is not None and row.mover != LIMIT:
+        said.append(f"{row.to_limit.median:.0%}")
     if row.cpu_us is not None:
         said.append(f"{row.cpu_us:.0f} µs")
-    return " · ".join(said)
+    return " · ".join(said) + ("" if row.quotable else " ?")
 
 
 def _footnotes(table: Sequence[Row], conditions: Conditions, height: float) -> list[str]:
@@ -102,31 +100,16 @@ def _footnotes(table: Sequence[Row], conditions: Conditions, height: float) -> l
     said = [
         f"{most:,} letters{slow and f' ({slow})'}; thin lines: slowest to fastest round; one scale for all",
         str(conditions),
+        conditions.machine,
     ]
-    if conditions.is_busy:
-        said[0] += f"; THE MACHINE WAS BUSY (load {conditions.load:.1f})"
+    if not all(row.quotable for row in table):
+        said[0] += "; pale, with ?: NOT QUOTABLE"
     return [
-        _text(_MARGIN, height - 36 + number * 18, line, size=11.5, colour=_FAINT)
-        for number, line in enumerate(said)
+        text(_MARGIN, height - 54 + number * 18, words, size=11.5, colour=FAINT)
+        for number, words in enumerate(said)
     ]
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, *, width: float, colour: str = _INK) -> str:
-    where = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {where} stroke="{colour}" stroke-width="{width}"/>'
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    size: float,
-    colour: str = _INK,
-    anchor: str = "start",
-    weight: int = 400,
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}" '
-        f'font-weight="{weight}">{escape(text)}</text>'
-    )
+def _rect(x: float, y: float, length: float, colour: str, opacity: float) -> str:
+    where = f'x="{x:.1f}" y="{y}" width="{length:.1f}" height="{_BAR}"'
+    return f'<rect {where} rx="2" fill="{colour}" fill-opacity="{opacity}"/>'

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bench import report
 from bench.errors import BenchError
@@ -41,13 +41,13 @@ def main() -> int:
         path = Path(directory) / "definitions.json"
         path.write_text(json.dumps(definitions(options.queues, options.bindings)))
         try:
-            runs = [_run(path) for _ in range(options.rounds)]
+            runs = [examine(path) for _ in range(options.rounds)]
         except BenchError as error:
             print(f"The measurement broke off: {error}", file=sys.stderr)
             return 2
-    seconds = median(taken for taken, _, _ in runs)
-    peak_mb = max(peak for _, peak, _ in runs)
-    what = f"{options.queues:,} queues, {options.bindings:,} bindings, {runs[0][2]:,} findings"
+    seconds = median(run.seconds for run in runs)
+    peak_mb = max(run.peak_mb for run in runs)
+    what = f"{options.queues:,} queues, {options.bindings:,} bindings, {runs[0].findings:,} findings"
     bars = [
         Bar(what=f"{what}: {seconds:.2f} s, allowed {SECONDS_BAR:g}", passed=seconds <= SECONDS_BAR),
         Bar(what=f"{what}: {peak_mb:.0f} MB, allowed {MEMORY_BAR_MB:.0f}", passed=peak_mb <= MEMORY_BAR_MB),
@@ -56,8 +56,17 @@ def main() -> int:
     return 0 if all(bar.passed for bar in bars) else 1
 
 
-def _run(path: Path) -> tuple[float, float, int]:
-    """Seconds, the most memory it had, and how many findings there were."""
+class Examined(NamedTuple):
+    """One run of the command, from its start to its end."""
+
+    seconds: float
+    cpu_s: float
+    peak_mb: float
+    findings: int
+
+
+def examine(path: Path) -> Examined:
+    """The doctor on a file of definitions."""
     command = [str(Path(sys.executable).with_name("dlq")), "doctor", "--definitions", str(path), "--json"]
     started = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -69,7 +78,7 @@ def _run(path: Path) -> tuple[float, float, int]:
     if process.returncode != 1:
         raise BenchError(f"{' '.join(command)} ended with {process.returncode}: {said.decode()[:500]}")
     (vhost,) = json.loads(said)["vhosts"]
-    return taken, usage.ru_maxrss / 1000, len(vhost["findings"])
+    return Examined(taken, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000, len(vhost["findings"]))
 
 
 def definitions(queues: int, bindings: int) -> dict[str, Any]:

@@ -103,12 +103,12 @@ class Ground:
         """How many letters of a queue are ready."""
         return (await self._channel.declare_queue(queue, passive=True)).message_count
 
-    async def count(self, expected: int) -> tuple[int, int]:
+    async def count(self, expected: int, *, source: int = 0) -> tuple[int, int]:
         """Source and target once the mover is gone; what it had not acked is back in the source by then."""
         deadline = time.monotonic() + COUNTED_S
         while True:
             found = await self.depth(SOURCE), await self.depth(TARGET)
-            if found == (0, expected) or time.monotonic() > deadline:
+            if found == (source, expected) or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(_POLL_S)
 

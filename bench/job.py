@@ -30,8 +30,8 @@ class Told:
 
     seconds: float
     cpu_s: float
-    rss_start_bytes: int
-    rss_peak_bytes: int
+    rss_start_bytes: int | None = None
+    rss_peak_bytes: int | None = None
 
     def to_line(self) -> str:
         return json.dumps(asdict(self)) + "\n"

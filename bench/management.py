@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from bench.errors import BenchError
@@ -58,7 +58,20 @@ def fresh_vhost(url: str, api: str) -> Iterator[Vhost]:
 
 
 def call(api: str, url: str, method: str, *path: str, content: Mapping[str, object] | None = None) -> bool:
-    """One request, signed in as in the AMQP URL. Whether the thing is there; any other refusal is raised."""
+    """One request. Whether the thing is there; any other refusal is raised."""
+    return _request(api, url, method, *path, content=content) is not None
+
+
+def ask(api: str, url: str, *path: str) -> Any:
+    """What the API tells about something; None when it is not there."""
+    said = _request(api, url, "GET", *path)
+    return None if said is None else json.loads(said)
+
+
+def _request(
+    api: str, url: str, method: str, *path: str, content: Mapping[str, object] | None = None
+) -> str | None:
+    """Signed in as in the AMQP URL. What was answered; None when the thing is not there."""
     address, user = urlsplit(api), urlsplit(url)
     credentials = f"{unquote(user.username or 'guest')}:{unquote(user.password or 'guest')}"
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
@@ -76,7 +89,7 @@ def call(api: str, url: str, method: str, *path: str, content: Mapping[str, obje
     except (OSError, http.client.HTTPException) as error:
         raise BenchError(f"the management API at {address.netloc} does not answer: {error}") from error
     if answer.status == http.client.NOT_FOUND:
-        return False
+        return None
     if not http.client.OK <= answer.status < http.client.MULTIPLE_CHOICES:
         raise BenchError(f"the management API answered {method} {where} with {answer.status}: {said[:200]}")
-    return True
+    return said

@@ -58,7 +58,7 @@ def main() -> int:
     try:
         for opening in sites.openings(options):
             if not options.url:
-                _check_disk(options.count, options.body_bytes)
+                check_disk(options.count, options.body_bytes)
             with opening() as site:
                 runs = uvloop.run(_run(console, options, site))
             console.print(_table(runs, options.body_bytes))
@@ -140,7 +140,7 @@ def _grown_mb(run: Run) -> float:
     return (run.rss_peak_bytes - run.rss_start_bytes) / MB
 
 
-def _check_disk(count: int, body_bytes: int) -> None:
+def check_disk(count: int, body_bytes: int) -> None:
     """A full disk makes the broker block its publishers, and the fill would stand still for ever."""
     needed = count * (body_bytes + HEADERS_BYTES) * DISK_PER_LETTER + DISK_SPARE_BYTES
     free = shutil.disk_usage(BROKER_DISK).free

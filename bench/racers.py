@@ -1,12 +1,16 @@
-"""Who runs a race: a Python mover in its own process, or the broker's shovel. Both start on one word.
+"""Who runs a race: a Python mover in its own process, the broker's shovel, or the whole command `dlq move`.
 
-`ready` is everything that is not counted (starting a process, imports). `go` starts the mover; from there on
-everything counts for everybody alike: connecting, moving, the last ack.
+All start on one word. `ready` is everything that is not counted (starting a process, imports). `go` starts
+the mover; from there on everything counts for everybody alike: connecting, moving, the last ack. For the
+command nothing is ready before: its process is started by `go`, and counted until it is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -20,13 +24,18 @@ from bench.management import Vhost
 from bench.worker import READY, STICKS
 
 SHOVEL: Final = "shovel"
-MOVERS: Final = ("courier", SHOVEL, "pika", "aio-pika", "checker")
+COMMAND: Final = "dlq move"
+MOVERS: Final = (COMMAND, SHOVEL, "courier", "spliced", "pika", "aio-pika", "checker")
+"""In an order in which those that are compared are neighbours."""
 
 _READY_S: Final = 30.0
 _END_S: Final = 30.0
 
 
 class Racer(Protocol):
+    to_exit: bool
+    """Whether its own time counts, until its process is gone, and not the arrival of the last letter."""
+
     async def go(self, job: Job) -> None: ...
 
     @property
@@ -49,6 +58,13 @@ async def ready(mover: str, vhost: Vhost, checkout: Checkout = HERE) -> AsyncIte
         finally:
             await shovel.remove()
         return
+    if mover == COMMAND:
+        command = Command(checkout)
+        try:
+            yield command
+        finally:
+            await command.remove()
+        return
     process = await asyncio.create_subprocess_exec(
         str(checkout.python), "-m", "bench.worker", mover, stdin=PIPE, stdout=PIPE, cwd=checkout.path
     )
@@ -64,6 +80,8 @@ async def ready(mover: str, vhost: Vhost, checkout: Checkout = HERE) -> AsyncIte
 
 class Client:
     """A Python mover; see `worker`."""
+
+    to_exit = False
 
     def __init__(self, mover: str, process: Process) -> None:
         assert mover in STICKS
@@ -101,9 +119,65 @@ class Client:
         return Told.from_line(said)
 
 
+class Command:
+    """`dlq move`, from Enter to the prompt: the start of the interpreter, imports, settings, all of it."""
+
+    to_exit = True
+
+    def __init__(self, checkout: Checkout) -> None:
+        self._checkout = checkout
+        self._process: subprocess.Popen[bytes] | None = None
+        self._told: asyncio.Future[Told] | None = None
+
+    async def go(self, job: Job) -> None:
+        arguments = ["move", job.source, job.target, "--prefetch", str(job.prefetch), "--json"]
+        started = time.perf_counter()
+        # Not asyncio's: of a process that is waited for by hand the kernel tells the CPU time.
+        self._process = subprocess.Popen(  # noqa: ASYNC220 -- a millisecond, and it is counted
+            [str(self._checkout.dlq), *arguments], stdout=PIPE, env={**os.environ, "DLQ_URL": job.url}
+        )
+        self._told = asyncio.ensure_future(asyncio.to_thread(self._wait, self._process, started, job.count))
+
+    @staticmethod
+    def _wait(process: subprocess.Popen[bytes], started: float, count: int) -> Told:
+        assert process.stdout is not None
+        said = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+        if process.returncode or (moved := json.loads(said)["moved"]) != count:
+            got = f"exit code {process.returncode}" if process.returncode else f"{moved:,} moved"
+            raise BenchError(
+                f"expected dlq move to move {count:,} letters, got {got}; see what it said above"
+            )
+        return Told(seconds=seconds, cpu_s=usage.ru_utime + usage.ru_stime)
+
+    @property
+    def ended(self) -> bool:
+        return self._told is not None and self._told.done()
+
+    async def finish(self) -> Told:
+        assert self._told is not None
+        try:
+            async with asyncio.timeout(_END_S):
+                return await asyncio.shield(self._told)
+        except TimeoutError:
+            raise BenchError("dlq move had moved everything and did not end") from None
+
+    async def remove(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        if self._told is not None:
+            with suppress(BenchError):
+                await self._told
+
+
 class Shovel:
     """RabbitMQ's own mover: a dynamic shovel that acks on confirm and ends after so many letters."""
 
+    to_exit = False
     ended = False
     _name: Final = "bench"
 

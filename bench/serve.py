@@ -19,9 +19,10 @@ import uvloop
 from rich.console import Console
 
 from bench import conditions, intake, lateness, report, sites, upkeep
+from bench.agreement import most_rounds
 from bench.errors import BenchError
-from bench.figures import Bar
-from bench.options import positive
+from bench.figures import Bar, exit_code
+from bench.options import add_rounds, positive
 from bench.sites import Site
 from deadletter.errors import DeadletterError
 
@@ -40,7 +41,7 @@ def main() -> int:
         for opening in sites.openings(options):
             with opening() as site:
                 for part in options.part or PARTS:
-                    found, kept = uvloop.run(_measure(console, options, site, part))
+                    found, kept = uvloop.run(_measure(console, options, site, part, around.busy))
                     figures.append({"broker": site.version, "part": part, "figures": found})
                     bars += kept
     except (BenchError, DeadletterError) as error:
@@ -53,11 +54,11 @@ def main() -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     console.print(f"\nFigures: {options.json}", soft_wrap=True, highlight=False)
-    return 0 if all(bar.passed for bar in bars) else 1
+    return exit_code(bars)
 
 
 async def _measure(
-    console: Console, options: argparse.Namespace, site: Site, part: str
+    console: Console, options: argparse.Namespace, site: Site, part: str, busy: str
 ) -> tuple[list[dict[str, Any]], list[Bar]]:
     def say(line: str) -> None:
         console.print(f"{site.version:8} {line}", soft_wrap=True, highlight=False)
@@ -66,7 +67,13 @@ async def _measure(
     match part:
         case "intake":
             rounds, bars = await intake.measure(
-                site, count=options.count, rounds=options.rounds, body_bytes=size, say=say
+                site,
+                count=options.count,
+                rounds=options.rounds,
+                most=options.most_rounds,
+                body_bytes=size,
+                busy=busy,
+                say=say,
             )
             return [{**asdict(one), "ratio": one.ratio} for one in rounds], bars
         case "single":
@@ -92,7 +99,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--count", type=positive, default=50_000, help="letters of a round of intake (%(default)s)"
     )
-    parser.add_argument("--rounds", type=positive, default=3, help="of intake (%(default)s)")
+    add_rounds(parser)
     parser.add_argument("--single", type=positive, default=300, help="letters one at a time (%(default)s)")
     parser.add_argument(
         "--mixed", type=positive, default=10_000, help="letters with mixed delays (%(default)s)"
@@ -102,7 +109,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--letters", type=positive, default=500_000, help="of the soak (%(default)s)")
     parser.add_argument("--body-bytes", type=positive, default=1000, help="(%(default)s)")
     parser.add_argument("--json", type=Path, default=RESULTS / "serve.json", help="the figures (%(default)s)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.most_rounds = most_rounds(options.rounds, options.most_rounds)
+    return options
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ class Serving:
         self._process = process
         self._port = port
         self._log = log
+        self.ready_after_s = 0.0
+        """From the start of the process until it said that it is ready."""
 
     async def until_ready(self) -> None:
         until = time.monotonic() + _READY_S
@@ -114,6 +116,7 @@ async def serving(
             f'[serve]\nlisten = "127.0.0.1:{port}"\nsurvey = "{survey}"\n{settings}',
             encoding="utf-8",
         )
+        began = time.monotonic()
         with (home / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 str(checkout.dlq), "serve", "--config", str(config),
@@ -122,6 +125,7 @@ async def serving(
         service = Serving(process, port, home / "log")
         try:
             await service.until_ready()
+            service.ready_after_s = time.monotonic() - began
             yield service
             await service.end()
         finally:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from bench.errors import BenchError
+from bench.management import ask
 from deadletter.testing.node import probe
 from deadletter.testing.node.private import private_broker
 from deadletter.testing.node.releases import default_api
@@ -24,6 +26,22 @@ class Site:
     url: str
     api: str
     version: str
+
+    @property
+    def erlang(self) -> str:
+        """The version of Erlang it runs on."""
+        told = ask(self.api, self.url, "overview") or {}
+        return str(told.get("erlang_version", "?"))
+
+    @property
+    def pid(self) -> int | None:
+        """Its process on this machine; None when it runs elsewhere, or where pids are others."""
+        for node in ask(self.api, self.url, "nodes") or []:
+            pid = int(node.get("os_pid", 0))
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().startswith("beam"):
+                    return pid
+        return None
 
 
 Opening: TypeAlias = Callable[[], AbstractContextManager[Site]]

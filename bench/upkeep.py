@@ -36,7 +36,7 @@ dlq = "{DLQ}"
 retries = 5
 backoff = {{ kind = "fixed", delays = ["500ms"] }}
 """
-_IDLE: Final = '[[watches]]\ndlq = "bench.idle.*"\n'
+IDLE_WATCH: Final = '[[watches]]\ndlq = "bench.idle.*"\n'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +68,18 @@ async def idle(
     found: list[Idle] = []
     for number in (1, queues):
         with fresh_vhost(site.url, site.api) as vhost:
-            await _declare(vhost, number)
-            async with serving(vhost, _IDLE) as service:
+            await declare_queues(vhost, number)
+            async with serving(vhost, IDLE_WATCH) as service:
                 await asyncio.sleep(SETTLE_S)
-                found.append(await _watch(service, number, seconds))
+                found.append(await watch_idle(service, number, seconds))
         say(f"idle, {number} watched: {found[-1].share:.2%} of a core")
     many = found[-1]
     what = f"RabbitMQ {site.version}, {many.queues} watched queues, idle: {many.share:.2%} of a core"
     return found, [Bar(what=f"{what}, allowed {IDLE_BAR:.0%}", passed=many.share < IDLE_BAR)]
 
 
-async def _declare(vhost: Vhost, queues: int) -> None:
+async def declare_queues(vhost: Vhost, queues: int) -> None:
+    """Empty ones, that `IDLE_WATCH` watches."""
     connection = await connect(parse_addresses(vhost.url)[0], name="bench: idle queues")
     channel = await connection.channel()
     for number in range(queues):
@@ -86,7 +87,8 @@ async def _declare(vhost: Vhost, queues: int) -> None:
     await connection.close()
 
 
-async def _watch(service: Serving, queues: int, seconds: float) -> Idle:
+async def watch_idle(service: Serving, queues: int, seconds: float) -> Idle:
+    """What a service costs while nothing happens."""
     began, before = time.monotonic(), service.cpu_s
     await asyncio.sleep(seconds)
     taken = time.monotonic() - began

@@ -20,9 +20,11 @@ from bench.job import Job, Told
 READY: Final = "ready\n"
 STICKS: Final = {
     "courier": "bench.sticks.courier",
+    "spliced": "bench.sticks.spliced",
     "pika": "bench.sticks.pika_pipelined",
     "aio-pika": "bench.sticks.aio_pika_tasks",
     "checker": "bench.sticks.checker",
+    "look": "bench.sticks.look",
 }
 
 
