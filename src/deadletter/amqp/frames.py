@@ -47,7 +47,7 @@ _BASIC: Final = 60
 _DELIVER: Final = b"\x00\x3c\x00\x3c"
 _unpack_delivery: Final = Struct(">QBB").unpack_from
 
-Frame: TypeAlias = tuple[int, int, bytes]
+RawFrame: TypeAlias = tuple[int, int, bytes]
 """Type, channel and payload."""
 WholeDelivery: TypeAlias = tuple[bytes, Delivery]
 """The tag of the consumer, and what it is handed."""
@@ -67,9 +67,9 @@ class FrameReader:
         """How much is held back: never more than one frame that is not whole yet."""
         return len(self._rest)
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
+    def feed(self, data: bytes) -> Iterator[RawFrame]:
         """Every frame that is whole now."""
-        return cast("Iterator[Frame]", self._read(data, deliveries=False))
+        return cast("Iterator[RawFrame]", self._read(data, deliveries=False))
 
     def feed_client(self, data: bytes) -> Iterator[tuple[int, int, bytes | WholeDelivery]]:
         """The same, with every delivery that is whole now as one."""

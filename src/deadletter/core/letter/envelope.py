@@ -45,8 +45,8 @@ from deadletter.core.letter.envelope_parts import (
     SUMMARY,
     UNTOUCHED,
     X_DEATH,
-    Found,
-    Parts,
+    PropertyParts,
+    TouchedHeaders,
     derived_id,
     entry_prefix,
     sort_touched,
@@ -318,7 +318,9 @@ class EnvelopeRoute:
         digest.update(body)
         return digest.hexdigest().encode()
 
-    def _learn(self, raw: bytes, parts: Parts, touched: Sequence[field_table.Entry], found: Found) -> None:
+    def _learn(
+        self, raw: bytes, parts: PropertyParts, touched: Sequence[field_table.Entry], found: TouchedHeaders
+    ) -> None:
         """The build of this letter, when many of its length came."""
         size = len(raw)
         seen = self._lengths.get(size, 0) + 1

@@ -66,11 +66,11 @@ def entry_prefix(name: bytes, kind: bytes) -> bytes:
 
 DEATHS_PREFIX: Final = entry_prefix(DEATHS, b"A")
 
-Parts: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
+PropertyParts: TypeAlias = tuple[int, bytes, bytes, bytes, bytes]
 """Flags, what stands before the header table, the table, the delivery mode, and what follows it."""
 
 
-def take_apart(raw: bytes) -> Parts:
+def take_apart(raw: bytes) -> PropertyParts:
     flags = flags_of(raw)
     headers = mode = b""
     position = 2
@@ -111,7 +111,7 @@ def source_hasher(source: str) -> blake2b:
     return blake2b(source.encode() + b"\0", digest_size=16)
 
 
-class Found(NamedTuple):
+class TouchedHeaders(NamedTuple):
     """What stood in the entries that a move touches."""
 
     id: bytes
@@ -124,7 +124,7 @@ class Found(NamedTuple):
     volatile: list[field_table.Entry]
 
 
-UNTOUCHED: Final = Found(b"", b"", False, b"", {}, [])
+UNTOUCHED: Final = TouchedHeaders(b"", b"", False, b"", {}, [])
 
 
 def sort_touched(
@@ -132,7 +132,7 @@ def sort_touched(
     touched: list[field_table.Entry],
     copies: Mapping[bytes, bytes],
     dropped: frozenset[bytes] = DROPPED,
-) -> Found:
+) -> TouchedHeaders:
     identity = newer = older = aside = b""
     came_by: dict[bytes, bytes] = {}
     kept: dict[bytes, bytes] = {}
@@ -162,11 +162,15 @@ def sort_touched(
         aside = DEATHS_PREFIX + _pack_u32(len(deaths)) + deaths
     if fresh:
         kept |= fresh
-    return Found(identity, b"".join(came_by.values()), len(came_by) == 2, aside, kept, volatile)
+    return TouchedHeaders(identity, b"".join(came_by.values()), len(came_by) == 2, aside, kept, volatile)
 
 
 def derived_id(
-    message: RawMessage, parts: Parts, volatile: list[field_table.Entry], hasher: blake2b, circling: bool
+    message: RawMessage,
+    parts: PropertyParts,
+    volatile: list[field_table.Entry],
+    hasher: blake2b,
+    circling: bool,
 ) -> bytes:
     """The id of a letter that carries none, from what is the same at each delivery.
 
