@@ -27,7 +27,7 @@ def run(
     lift_limit: bool,
     as_json: bool,
 ) -> Exit:
-    settings = config.load(config=file, options=options)
+    settings = config.load_command(config=file, options=options)
     asked = settings.check
     if asked.dlq is None or asked.target is None:
         missing = " and ".join(

@@ -43,7 +43,7 @@ def run(wish: DoctorWish) -> Exit:
     gc.disable()
     form, at_least = _format(wish.format), _severity(wish.at_least)
     ignore = frozenset(name for text in wish.ignore for name in text.replace(",", " ").split())
-    settings = config.load(config=wish.file, options=wish.options)
+    settings = config.load_command(config=wish.file, options=wish.options)
     if wish.definitions is not None:
         told = examine_file(
             wish.definitions,

@@ -37,7 +37,7 @@ def run(
     lift_limit: bool,
     as_json: bool,
 ) -> Exit:
-    settings = config.load(config=file, options=options)
+    settings = config.load_command(config=file, options=options)
     broker = settings.broker
     look = event_loop.run(peek(broker.addresses, queue, limit=limit, api=broker.api, lift=lift_limit))
     nothing = not look.letters and not look.unreadable
