@@ -38,6 +38,16 @@ class Serving:
         self._port = port
         self._log = log
 
+    @property
+    def at(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def home(self) -> Path:
+        """The home of whoever started it; its key is there."""
+        return self._log.parent
+
     async def until_ready(self) -> None:
         until = time.monotonic() + _READY_S
         while time.monotonic() < until:

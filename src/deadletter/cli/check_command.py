@@ -45,9 +45,10 @@ def run(
     }
     settings = config.load_command(config=file, options=options)
     asked = settings.check
-    if asked.dlq is None or asked.target is None:
+    if asked is None or asked.dlq is None or asked.target is None:
+        said = (None, None) if asked is None else (asked.dlq, asked.target)
         missing = " and ".join(
-            name for name, value in (("--dlq", asked.dlq), ("--target", asked.target)) if value is None
+            name for name, value in zip(("--dlq", "--target"), said, strict=True) if value is None
         )
         raise UsageError(f"expected {missing}, as options or in the [check] section of deadletter.toml")
     wish = CheckWish(

@@ -34,7 +34,7 @@ def number(least: int, most: int = 10**_MAX_DIGITS) -> _Reader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class PlainWords:
     """What may be typed behind a command: by which name, and as what the command gets it."""
 
     run: Callable[..., Exit]
@@ -67,7 +67,7 @@ def read(words: Sequence[str], environ: Mapping[str, str]) -> PlainCall | None:
     return None if said is None else partial(command.run, **said)
 
 
-def values(command: Words, words: Sequence[str]) -> dict[str, Any] | None:
+def values(command: PlainWords, words: Sequence[str]) -> dict[str, Any] | None:
     """What the command gets of these words; None where they are not plain."""
     said: dict[str, Any] = {}
     named: list[str] = []
@@ -95,7 +95,7 @@ def values(command: Words, words: Sequence[str]) -> dict[str, Any] | None:
     return {name: command.defaults.get(name) for name in command.names()} | said
 
 
-def _take(command: Words, option: str, value: str, said: dict[str, Any]) -> bool:
+def _take(command: PlainWords, option: str, value: str, said: dict[str, Any]) -> bool:
     """Whether it was an option, not typed before, with a value that is right."""
     if option in command.lists:
         said.setdefault(command.lists[option], []).append(value)
@@ -148,8 +148,8 @@ _LIFT: Final = {"--lift-limit": ("lift_limit", True)}
 _DRY: Final = {"--dry-run": ("dry_run", True)}
 _OFF: Final = {"as_json": False, "lift_limit": False, "dry_run": False}
 
-COMMANDS: Final[Mapping[str, Words]] = {
-    "move": Words(
+COMMANDS: Final[Mapping[str, PlainWords]] = {
+    "move": PlainWords(
         run=_move,
         arguments=("source", "target"),
         texts={**_BROKER, "--rate": "rate", "--for": "for_"},
@@ -157,7 +157,7 @@ COMMANDS: Final[Mapping[str, Words]] = {
         flags={**_LIFT, **_DRY, **_JSON, "--keep-deaths": ("keep_deaths", True)},
         defaults={**_OFF, "keep_deaths": False, "prefetch": 1000},
     ),
-    "check": Words(
+    "check": PlainWords(
         run=_check,
         texts={
             **_BROKER,
@@ -170,7 +170,7 @@ COMMANDS: Final[Mapping[str, Words]] = {
         flags={**_LIFT, **_DRY, **_JSON, "--create": ("create", True), "--no-create": ("create", False)},
         defaults={**_OFF, "prefetch": 1000},
     ),
-    "peek": Words(
+    "peek": PlainWords(
         run=_peek,
         arguments=("queue",),
         texts=_BROKER,
@@ -182,7 +182,7 @@ COMMANDS: Final[Mapping[str, Words]] = {
         flags={**_LIFT, **_JSON},
         defaults={"as_json": False, "lift_limit": False, "limit": 5, "body_bytes": 2000},
     ),
-    "doctor": Words(
+    "doctor": PlainWords(
         run=_doctor,
         texts={
             **_BROKER,
@@ -196,7 +196,7 @@ COMMANDS: Final[Mapping[str, Words]] = {
         flags={**_JSON, "--rules": ("rules", True)},
         defaults={"as_json": False, "rules": False, "at_least": "note", "format": "text", "ignore": ()},
     ),
-    "sweep": Words(
+    "sweep": PlainWords(
         run=_sweep,
         many="dlqs",
         texts={"--at": "at"},

@@ -88,6 +88,7 @@ class CommandSettings:
 
     broker: BrokerSettings
     store: StoreSettings
-    check: CheckSettings
+    check: CheckSettings | None
+    """None: nobody said anything of it."""
     stored: StoredQueues = StoredQueues()
     watches: tuple[Watch, ...] = ()

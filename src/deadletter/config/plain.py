@@ -62,7 +62,7 @@ def plain_settings(tree: Mapping[str, object]) -> CommandSettings | None:
         return CommandSettings(
             broker=_broker(tables["broker"] or {}),
             store=_store(tables["store"] or {}),
-            check=_check(tables["check"] or {}),
+            check=_check(tables["check"]) if tables["check"] else None,
         )
     except ValueError:
         return None

@@ -86,10 +86,9 @@ class PlainHttp:
         except TimeoutError as error:
             raise NobodyAnswers(f"no connection within {self._connect_s:g} s") from error
         except OSError as error:
-            known = error.errno is not None and error.errno > 0  # those of a name that is none are not
-            raise NobodyAnswers(
-                os.strerror(error.errno) if known else error.strerror or str(error)
-            ) from error
+            number = error.errno or 0  # below zero where the name is none; the words for that are its own
+            words = os.strerror(number) if number > 0 else error.strerror or str(error)
+            raise NobodyAnswers(words) from error
         return _Line(reader, writer)
 
     async def _exchange(self, line: _Line, method: str, question: bytes) -> HttpAnswer:

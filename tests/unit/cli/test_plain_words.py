@@ -178,7 +178,7 @@ def test_who_interrupts_or_reads_no_more_gets_no_traceback(tmp_path: Path) -> No
     script = (
         "import sys\nfrom deadletter.cli import main, plain_words\n"
         "def run(**_): raise {error}\n"
-        "plain_words.COMMANDS = dict(plain_words.COMMANDS, sweep=plain_words.Words(run=run, many='dlqs'))\n"
+        "plain_words.COMMANDS = {{'sweep': plain_words.PlainWords(run=run, many='dlqs')}}\n"
         "sys.argv = ['dlq', 'sweep']\nmain.main()\n"
     )
     for error, code in (("KeyboardInterrupt", 130), ("BrokenPipeError", Exit.LEFT)):

@@ -61,7 +61,8 @@ def loaded(directory: Path, text: str, **environment: str) -> CommandSettings:
 
 def as_by_tables(directory: Path, **environment: str) -> CommandSettings:
     whole = config.load(directory=directory, home=directory, environment=environment)
-    return CommandSettings(broker=whole.broker, store=whole.store, check=whole.check)
+    said = whole.file is not None and "[check]" in whole.file.read_text()
+    return CommandSettings(broker=whole.broker, store=whole.store, check=whole.check if said else None)
 
 
 @pytest.mark.parametrize("text", PLAIN)
@@ -105,8 +106,10 @@ def test_an_option_wins_over_a_file(tmp_path: Path, option: str) -> None:
     (tmp_path / "deadletter.toml").write_text('[broker]\nurl = "amqp://file"\n[check]\ndlq = "file"\n')
     value = {"broker.url": "amqp://said", "check.dlq": "said"}[option]
     said = config.load_command(directory=tmp_path, home=tmp_path, environment={}, options={option: value})
-    hosts = (said.broker.addresses[0].host, said.check.dlq)
-    assert hosts == (("said", "file") if option == "broker.url" else ("file", "said"))
+    assert said.check is not None
+    assert (said.broker.addresses[0].host, said.check.dlq) == (
+        ("said", "file") if option == "broker.url" else ("file", "said")
+    )
 
 
 def test_variables() -> None:
