@@ -113,19 +113,21 @@ async def on_a_broker(vhost: Vhost, starts: int) -> dict[str, list[Start]]:
     where = ("--url", vhost.url, "--api", vhost.api)
     taken: dict[str, list[Start]] = {name: [] for name in ("move", "check", "peek", "doctor", "sweep")}
     async with Ground.open(vhost) as ground, serving(vhost, _WATCH) as service:
+        moving = {
+            "move": ["move", SOURCE, TARGET, *where],
+            "check": ["check", "--dlq", SOURCE, "--target", TARGET, "--max-retries", "0", *where],
+        }
+        looking = {
+            "peek": ["peek", SOURCE, *where],
+            "doctor": ["doctor", *where],
+            "sweep": ["sweep", "--at", service.at],
+        }
         for _ in range(starts):
-            for name, words in (
-                ("move", ("move", SOURCE, TARGET, *where)),
-                ("check", ("check", "--dlq", SOURCE, "--target", TARGET, "--max-retries", "0", *where)),
-            ):
+            for name, words in moving.items():
                 await ground.lay("classic", 1, body_bytes=100)
                 taken[name].append(await until_the_letter(vhost, *words))
             await ground.lay("classic", 1, body_bytes=100)
-            for name, words in (
-                ("peek", ("peek", SOURCE, *where)),
-                ("doctor", ("doctor", *where)),
-                ("sweep", ("sweep", "--at", service.at)),
-            ):
+            for name, words in looking.items():
                 taken[name].append(await asyncio.to_thread(until_it_speaks, *words, home=service.home))
     return taken
 

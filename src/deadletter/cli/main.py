@@ -6,6 +6,7 @@ completion and good words for mistakes, and takes its time to load.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from functools import cache
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 QUICK: Final = frozenset({"move", "check", "peek", "doctor"})
 """Those of `quick_options`, which do without the options of the others."""
 INTERRUPTED: Final = 130
+_GARBAGE: Final = 50_000
+"""Python looks for garbage after so many new objects. A command imports many, and none of them is garbage."""
 
 
 @cache
@@ -46,6 +49,7 @@ def _typed() -> None:
 
 def main() -> None:
     """The entry point: any error of ours is one line on stderr and an exit code, never a traceback."""
+    gc.set_threshold(_GARBAGE)
     try:
         plain = plain_words.read(sys.argv[1:], os.environ)
         if plain is None:

@@ -131,7 +131,7 @@ def test_a_typing_error_in_a_variable_is_heard_of(tmp_path: Path) -> None:
 
 def test_every_key_of_these_tables_is_known_to_both() -> None:
     """A key that is new in the file is not plain until somebody says so."""
-    values = {
+    values: dict[str, dict[str, object]] = {
         "broker": {"url": "amqp://a", "api": "http://a", "name": "n"},
         "store": {"url": "none"},
         "check": {

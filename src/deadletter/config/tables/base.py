@@ -50,10 +50,13 @@ class TableFinding(NamedTuple):
 
 
 class Table(BaseModel):
-    """Strict: nothing unknown, nothing converted, nothing changed afterwards."""
+    """Strict: nothing unknown, nothing converted, nothing changed afterwards.
+
+    Built when the first one is read: a table inside others is built with them, and not once more for itself.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, validate_default=True
+        extra="forbid", strict=True, frozen=True, validate_default=True, defer_build=True
     )
 
     def contradictions(self) -> Iterator[TableFinding]:
