@@ -40,6 +40,16 @@ class Serving:
         self.ready_after_s = 0.0
         """From the start of the process until it said that it is ready."""
 
+    @property
+    def at(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def home(self) -> Path:
+        """The home of whoever started it; its key is there."""
+        return self._log.parent
+
     async def until_ready(self) -> None:
         until = time.monotonic() + _READY_S
         while time.monotonic() < until:

@@ -4,8 +4,8 @@ A letter carries escapes wherever a letter can carry text; queues and exchanges 
 is run on them. What comes out holds no character that a terminal acts on and no line that only a name made;
 as JSON it is exactly what was put in.
 
-About `core.text.safe_text`, `cli.terminal.screen`, `cli.terminal.output`, `service.telling.log_lines`,
-`drawing.svg`, `operations.withheld`.
+About `core.text.safe_text`, `cli.terminal.screen`, `cli.terminal.move_bar`, `cli.terminal.output`,
+`service.telling.log_lines`, `drawing.svg`, `operations.withheld`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests import postbox
 from tests.brokers import Vhost
 from tests.commanding import command
 
-from deadletter.cli.terminal import screen
+from deadletter.cli.terminal import move_bar
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.core.text import safe_text
 from deadletter.move.courier import BrokerBlocked
@@ -155,11 +155,14 @@ def test_a_queue_name_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     def console(**_: object) -> Console:
         return Console(file=said, force_terminal=True, width=200, highlight=False)
 
-    monkeypatch.setattr(screen, "Console", console)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(move_bar, "Console", console)
     with MoveScreen(f"[red]{EVIL}[/][/]") as seen:
         seen.on_event_at(f"[red]{EVIL}[/][/]", BrokerBlocked(reason=f"[red]{EVIL}"))
         seen.say(f"[red]{EVIL}")
-        seen._bar.refresh()
+        bar = seen.draw()
+        assert bar is not None
+        bar.refresh()
     written = said.getvalue()
     assert "[red]a\\x1b]52;c;" in written
     assert "[/][/]" in written

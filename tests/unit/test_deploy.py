@@ -17,7 +17,7 @@ from tests.paths import ROOT
 
 from deadletter.cli.main import whole_app
 from deadletter.config import load
-from deadletter.config.environment import CONFIG_VARIABLE
+from deadletter.config.plain import CONFIG_VARIABLE
 from deadletter.config.settings import Settings
 from deadletter.config.tables.keys import variables
 from deadletter.service.telling.metric_list import METRICS

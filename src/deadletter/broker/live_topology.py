@@ -6,16 +6,18 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deadletter.amqp.address import Address
 from deadletter.broker.management import Management, management
 from deadletter.core.topology import definitions
 from deadletter.core.topology.definitions import Item
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.safekeeping import Told
 from deadletter.core.topology.vhost import LiveConsumer, Permission, QueueState, Topology, topology
 from deadletter.errors import ManagementRefused
+
+if TYPE_CHECKING:
+    from deadletter.core.topology.safekeeping import Told
 
 NEED: Final = (
     "the shape of a vhost is told there only: give its address (DLQ_API, --api), or a definitions file"
@@ -95,6 +97,8 @@ COLUMNS: Final = (
 
 def told_of(item: Item) -> Told | None:
     """Which policies a queue says it has; None before the broker's first figures of it."""
+    from deadletter.core.topology.safekeeping import Told  # whoever only looks keeps nothing safe
+
     if "effective_policy_definition" not in item:
         return None
     return Told(

@@ -6,30 +6,22 @@ The default address is the AMQP host, port 15672, the same user; with TLS on the
 
 from __future__ import annotations
 
-import logging
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from deadletter.amqp.address import Address
 from deadletter.core.topology import rabbitmq_commands
 from deadletter.errors import ManagementRefused, UsageError
-
-if TYPE_CHECKING:  # most of an application's import time would be this one; it comes when somebody asks
-    import httpx
+from deadletter.http.answers import Asking, HttpAnswer, HttpFailed
+from deadletter.http.asking import asking
 
 PAGE: Final = 500
 TIMEOUT_S: Final = 30.0
-_ASKING: ContextVar[bool] = ContextVar("deadletter_asking", default=False)
-
-
-def _not_ours(_record: logging.LogRecord) -> bool:
-    """httpx writes a line per request, in an application's log too; what the application asks stays there."""
-    return not _ASKING.get()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +52,8 @@ def api_of(address: Address, given: str | None) -> tuple[str, str, str]:
 class Management:
     """A conversation with the API; made by `management`. `need` says what it is needed for."""
 
-    def __init__(self, client: httpx.AsyncClient, base: str, user: str, vhost: str, need: str) -> None:
-        self._client = client
+    def __init__(self, asked: Asking, base: str, user: str, vhost: str, need: str) -> None:
+        self._asked = asked
         self._base = base
         self._user = user
         self.vhost = vhost
@@ -69,13 +61,14 @@ class Management:
 
     async def get(self, what: str, *, in_vhost: bool = True, **params: str | int) -> Any:
         """`what` as the API tells it; of our vhost unless said otherwise."""
-        return self._json(await self._ask("GET", self._path(what, in_vhost=in_vhost), params=params))
+        path = self._path(what, in_vhost=in_vhost)
+        return self._json(await self._ask("GET", f"{path}?{urlencode(params)}" if params else path))
 
     async def get_if_allowed(self, what: str, *, below: str = "") -> Any | None:
         """What not everybody may know; None for those who may not. `below` is what follows the vhost."""
         path = self._path(what, in_vhost=True) + (f"/{below}" if below else "")
         answer = await self._send("GET", path)
-        return None if answer.status_code in (401, 403) else self._json(self._checked(answer))
+        return None if answer.status in (401, 403) else self._json(self._checked(answer))
 
     async def every(self, what: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
         """Every item of a long list, page by page."""
@@ -85,7 +78,7 @@ class Management:
             try:
                 pages, items = int(told["page_count"]), list(told["items"])
             except (ValueError, KeyError, TypeError) as error:
-                raise self._strange(error) from error
+                raise self._strange(f"{type(error).__name__}: {error}") from error
             for item in items:
                 yield item
             page += 1
@@ -93,11 +86,11 @@ class Management:
     async def one(self, what: str, name: str) -> Any | None:
         """One thing of our vhost by its name; None where there is none."""
         answer = await self._send("GET", self._named(what, name))
-        return None if answer.status_code == 404 else self._json(self._checked(answer))
+        return None if answer.status == 404 else self._json(self._checked(answer))
 
     async def put(self, what: str, name: str, content: Mapping[str, object]) -> None:
         """Make or change something of our vhost."""
-        await self._ask("PUT", self._named(what, name), json=content)
+        await self._ask("PUT", self._named(what, name), content)
 
     def _named(self, what: str, name: str) -> str:
         return f"{self._path(what, in_vhost=True)}/{quote(name, safe='')}"
@@ -106,52 +99,41 @@ class Management:
         """Delete something of our vhost; that it is not there is well."""
         path = "/".join([self._path(what, in_vhost=True), *(quote(part, safe="") for part in below)])
         answer = await self._send("DELETE", path)
-        if answer.status_code != 404:
+        if answer.status != 404:
             self._checked(answer)
 
     def _path(self, what: str, *, in_vhost: bool) -> str:
         return f"{what}/{quote(self.vhost, safe='')}" if in_vhost else what
 
-    async def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return self._checked(await self._send(method, path, **options))
+    async def _ask(self, method: str, path: str, content: object = None) -> HttpAnswer:
+        return self._checked(await self._send(method, path, content))
 
-    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        import httpx
-
-        asking = _ASKING.set(True)
+    async def _send(self, method: str, path: str, content: object = None) -> HttpAnswer:
         try:
-            try:
-                return await self._client.request(method, f"{self._base}/{path}", **options)
-            except httpx.RemoteProtocolError:
-                # A connection that was kept was closed at the other end in this very moment. Whatever we ask
-                # may be asked twice.
-                return await self._client.request(method, f"{self._base}/{path}", **options)
-        except httpx.HTTPError as error:
-            raise self._strange(error) from error
-        finally:
-            _ASKING.reset(asking)
+            return await self._asked.ask(method, path, content)
+        except HttpFailed as error:
+            raise self._strange(str(error)) from error
 
-    def _checked(self, answer: httpx.Response) -> httpx.Response:
+    def _checked(self, answer: HttpAnswer) -> HttpAnswer:
         if not answer.is_success:
             raise ManagementRefused(self._refusal(answer))
         return answer
 
-    def _json(self, answer: httpx.Response) -> Any:
+    def _json(self, answer: HttpAnswer) -> Any:
         try:
             return answer.json()
         except ValueError as error:
-            raise self._strange(error) from error
+            raise self._strange(f"{type(error).__name__}: {error}") from error
 
-    def _strange(self, error: Exception) -> ManagementRefused:
+    def _strange(self, why: str) -> ManagementRefused:
         return ManagementRefused(
-            f"the management API at {self._base} does not answer as it should "
-            f"({type(error).__name__}: {error}); {self._need}"
+            f"the management API at {self._base} does not answer as it should ({why}); {self._need}"
         )
 
-    def _refusal(self, answer: httpx.Response) -> str:
-        code = answer.status_code
+    def _refusal(self, answer: HttpAnswer) -> str:
+        code = answer.status
         if code in (401, 403):
-            tag = "management" if answer.request.method == "GET" else "policymaker"  # which is both
+            tag = "management" if answer.method == "GET" else "policymaker"  # which is both
             return (
                 f"the management API at {self._base} refuses user {self._user!r} ({code}); it needs the tag "
                 f"{tag!r} and access to vhost {self.vhost!r}; beside the tags it has: "
@@ -160,7 +142,7 @@ class Management:
         return f"the management API at {self._base} answered {code} for vhost {self.vhost!r}{_reason(answer)}"
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(answer: HttpAnswer) -> str:
     """What the API itself says about a refusal."""
     try:
         told = answer.json()
@@ -175,15 +157,14 @@ async def management(
     address: Address, api: str | None, *, need: str, timeout_s: float = TIMEOUT_S
 ) -> AsyncIterator[Management]:
     """Talk to the management API of the broker at `address`. Raises ManagementRefused."""
-    import httpx
-
-    logging.getLogger("httpx").addFilter(_not_ours)  # as often as one likes: it is there once
     base, user, password = api_of(address, api)
     verify: ssl.SSLContext | bool = address.tls.verify if address.tls is not None else True
     if verify and address.tls is not None and address.tls.ca_file is not None:
         verify = ssl.create_default_context(cafile=address.tls.ca_file)
-    async with httpx.AsyncClient(auth=(user, password), timeout=timeout_s, verify=verify) as client:
-        yield Management(client, base, user, address.vhost, need)
+    login = b64encode(f"{user}:{password}".encode()).decode()
+    headers = {"authorization": f"Basic {login}"}
+    async with asking(base, headers=headers, answer_s=timeout_s, verify=verify) as asked:
+        yield Management(asked, base, user, address.vhost, need)
 
 
 async def list_queues(address: Address, api: str | None) -> list[QueueInfo]:

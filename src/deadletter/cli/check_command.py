@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,18 +19,36 @@ from deadletter.operations.checking import CheckWish, QueueReport, Report, check
 
 def run(
     *,
-    file: Path | None,
-    options: Mapping[str, object],
-    dry_run: bool,
+    dlq: str | None,
+    target: str | None,
+    max_retries: int | None,
+    count_by: str | None,
+    create: bool | None,
+    target_type: str | None,
     prefetch: int,
     lift_limit: bool,
+    dry_run: bool,
+    file: Path | None,
+    url: str | None,
+    api: str | None,
     as_json: bool,
 ) -> Exit:
-    settings = config.load(config=file, options=options)
+    options = {
+        "broker.url": url,
+        "broker.api": api,
+        "check.dlq": dlq,
+        "check.target": target,
+        "check.max_retries": max_retries,
+        "check.count_by": count_by,
+        "check.create": create,
+        "check.target_type": target_type,
+    }
+    settings = config.load_command(config=file, options=options)
     asked = settings.check
-    if asked.dlq is None or asked.target is None:
+    if asked is None or asked.dlq is None or asked.target is None:
+        said = (None, None) if asked is None else (asked.dlq, asked.target)
         missing = " and ".join(
-            name for name, value in (("--dlq", asked.dlq), ("--target", asked.target)) if value is None
+            name for name, value in zip(("--dlq", "--target"), said, strict=True) if value is None
         )
         raise UsageError(f"expected {missing}, as options or in the [check] section of deadletter.toml")
     wish = CheckWish(

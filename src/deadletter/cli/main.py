@@ -1,307 +1,78 @@
 """The command `dlq`: its commands, its errors, its exit codes.
 
-Commands import what they need when they run, so that `dlq --help` is there at once. Those here are typed by
-somebody who was woken, and do not wait for the options of all the others either (`more_commands`).
+What is typed plainly is run at once; all else is read with the library of the command line, which has help,
+completion and good words for mistakes, and takes its time to load.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from functools import cache
-from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from deadletter import __version__
-from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, LiftLimit, Prefetch, UrlOption
+from deadletter.cli import plain_words
 from deadletter.cli.terminal.output import Exit, complain, exit_for
 from deadletter.errors import DeadletterError
 
-app: Final = typer.Typer(
-    name="dlq",
-    help="Makes failed RabbitMQ messages come back, without losing or multiplying one.",
-    epilog="Exit codes: 0 done, 1 something was left or refused, 2 usage, 3 cannot reach broker or store.",
-    no_args_is_help=True,
-    rich_markup_mode=None,  # plain help: half the time, and it pipes
-    pretty_exceptions_enable=False,
-    add_completion=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"dlq {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """What all commands share."""
-
-
-def broker_queues(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """For completion alone, so imported then."""
-    from deadletter.cli.letters import completing
-
-    return completing.broker_queues(ctx, incomplete)
-
-
-@app.command(short_help="Move letters from one queue to another, safely.")
-def move(
-    source: Annotated[
-        str,
-        typer.Argument(metavar="SOURCE", help="Where to take letters from.", autocompletion=broker_queues),
-    ],
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A queue that exists.", autocompletion=broker_queues)
-    ],
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Move at most this many letters.")
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="N/s", help="Move no faster than this: 500/s, 30/min, 10/h.")
-    ] = None,
-    for_: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Stop after this time: 90, 15min, 1h30m.")
-    ] = None,
-    keep_deaths: Annotated[
-        bool,
-        typer.Option(
-            "--keep-deaths",
-            help="Leave x-death headers on the letters. Right for a parking queue; on RabbitMQ 3.x a queue "
-            "that dead-letters may drop such a letter as a cycle. By default they are set aside under "
-            "deadletter-deaths.",
-        ),
-    ] = False,
-    prefetch: Prefetch = 1000,
-    lift_limit: LiftLimit = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be moved; touch nothing.")
-    ] = False,
-    api: ApiOption = None,
-    as_json: Json = False,
-) -> None:
-    """Move letters from one queue to another: confirmed there before they leave here.
-
-    Takes what is in SOURCE at the start (later arrivals stay), publishes each letter persistent, mandatory
-    and confirmed, and only then removes it from SOURCE. A letter the target does not take stays where it
-    is. Ctrl-C ends it in good order. A letter whose next return would destroy it is never given back.
-    """
-    from deadletter.cli import move_command as command
-
-    raise typer.Exit(
-        command.run(
-            command.MoveWish(
-                source=source,
-                target=target,
-                file=config,
-                url=url,
-                limit=limit,
-                rate=rate,
-                for_=for_,
-                keep_deaths=keep_deaths,
-                prefetch=prefetch,
-                api=api,
-                lift_limit=lift_limit,
-                dry_run=dry_run,
-                as_json=as_json,
-            )
-        )
-    )
-
-
-@app.command(short_help="Move what died too often to a queue for permanent failures.")
-def check(
-    dlq: Annotated[
-        str | None,
-        typer.Option(
-            "--dlq", metavar="PATTERN", help="Dead letter queues: a name, or a pattern such as 'dlq.*'."
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Where they go: 'dead.*' puts what the star stood for in its place."
-        ),
-    ] = None,
-    max_retries: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Move letters with a count above this.")
-    ] = None,
-    count_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            help="What is counted: first (the newest x-death entry), sum, reason:rejected, queue:NAME, "
-            "own (deadletter-attempt), header:x-retry-count.",
-        ),
-    ] = None,
-    create: Annotated[
-        bool | None, typer.Option("--create/--no-create", help="Create targets that are missing.")
-    ] = None,
-    target_type: Annotated[
-        str | None, typer.Option(metavar="quorum|classic", help="The type of targets that are created.")
-    ] = None,
-    prefetch: Prefetch = 1000,
-    lift_limit: LiftLimit = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be moved; create and move nothing.")
-    ] = False,
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    api: ApiOption = None,
-    as_json: Json = False,
-) -> None:
-    """Look at every letter in dead letter queues once, and move what died too often. Made for cron.
-
-    A letter whose count is above --max-retries goes to its target, confirmed there before it leaves; the
-    others stay. The management API is needed only when --dlq has a star; else it is asked for the delivery
-    limit, where it answers. Whatever is in doubt about names is refused before anything moves.
-    """
-    from deadletter.cli import check_command as command
-
-    options = {
-        "broker.url": url,
-        "broker.api": api,
-        "check.dlq": dlq,
-        "check.target": target,
-        "check.max_retries": max_retries,
-        "check.count_by": count_by,
-        "check.create": create,
-        "check.target_type": target_type,
-    }
-    raise typer.Exit(
-        command.run(
-            file=config,
-            options=options,
-            dry_run=dry_run,
-            prefetch=prefetch,
-            lift_limit=lift_limit,
-            as_json=as_json,
-        )
-    )
-
-
-@app.command(short_help="Look at letters without keeping one.")
-def peek(
-    queue: Annotated[
-        str, typer.Argument(metavar="QUEUE", help="The queue to look into.", autocompletion=broker_queues)
-    ],
-    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many letters to show.")] = 5,
-    body_bytes: Annotated[
-        int, typer.Option(min=0, max=16_000_000, metavar="N", help="How much of each body to show.")
-    ] = 2000,
-    lift_limit: LiftLimit = False,
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    api: ApiOption = None,
-    as_json: Json = False,
-) -> None:
-    """Show the first letters of a queue: deaths, origin, error, body, deliveries left. They stay there.
-
-    Where a look costs a letter one of its deliveries (quorum queues on RabbitMQ 4.0 to 4.2) that is said,
-    and no letter's last ones are spent. The limit is asked of the management API, where it answers.
-    """
-    from deadletter.cli import peek_command as command
-
-    raise typer.Exit(
-        command.run(
-            queue=queue,
-            file=config,
-            options={"broker.url": url, "broker.api": api},
-            limit=limit,
-            body_bytes=body_bytes,
-            lift_limit=lift_limit,
-            as_json=as_json,
-        )
-    )
-
-
-@app.command(short_help="Find where letters can be lost, multiplied or stuck here.")
-def doctor(
-    definitions: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Examine exported definitions (rabbitmqctl export_definitions), offline."
-        ),
-    ] = None,
-    vhost: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --definitions: this vhost only (all).")
-    ] = None,
-    broker_version: Annotated[
-        str | None,
-        typer.Option(metavar="4.3.6", help="With --definitions: as it would be on this RabbitMQ."),
-    ] = None,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RULE", help="Leave this rule out; may be repeated, or several with commas."),
-    ] = None,
-    at_least: Annotated[
-        str, typer.Option(metavar="error|warning|note", help="Show findings of this severity or worse.")
-    ] = "note",
-    form: Annotated[
-        str, typer.Option("--format", metavar="text|json|sarif", help="How to print the findings.")
-    ] = "text",
-    rules: Annotated[bool, typer.Option("--rules", help="Explain every rule, and examine nothing.")] = False,
-    config: ConfigFile = None,
-    url: UrlOption = None,
-    api: ApiOption = None,
-    as_json: Json = False,
-) -> None:
-    """Examine exchanges, queues, bindings and policies: where can a letter be lost, multiplied, stuck, spun?
-
-    Each finding shows the path as a witness, why it hurts, and the fix. Reads the management API (changes
-    nothing) or a definitions file. Exit codes: 0 clean, 1 findings, 2 usage, 3 cannot reach.
-    """
-    from deadletter.cli import doctor_command as command
-
-    if rules:
-        raise typer.Exit(command.list_rules(as_json=as_json))
-    wish = command.DoctorWish(
-        definitions=definitions,
-        vhost=vhost,
-        broker_version=broker_version,
-        ignore=ignore or (),
-        at_least=at_least,
-        format="json" if as_json else form,
-        file=config,
-        options={"broker.url": url, "broker.api": api},
-    )
-    raise typer.Exit(command.run(wish))
-
+if TYPE_CHECKING:
+    import typer
 
 QUICK: Final = frozenset({"move", "check", "peek", "doctor"})
-"""Those that are registered here."""
+"""Those of `quick_options`, which do without the options of the others."""
+INTERRUPTED: Final = 130
+_GARBAGE: Final = 50_000
+"""Python looks for garbage after so many new objects. A command imports many, and none of them is garbage."""
 
 
 @cache
 def whole_app() -> typer.Typer:
     """With every command."""
     from deadletter.cli.more_commands import add_commands
+    from deadletter.cli.quick_options import app
 
     add_commands(app)
     return app
 
 
+def _typed() -> None:
+    """Whatever it is: help, a mistake, a shell that completes, one of all commands."""
+    completes = any(name.startswith("_DLQ_") for name in os.environ)
+    if sys.argv[1:2] and sys.argv[1] in QUICK and not completes:
+        from deadletter.cli.quick_options import app
+
+        app()
+    else:
+        whole_app()()
+
+
 def main() -> None:
     """The entry point: any error of ours is one line on stderr and an exit code, never a traceback."""
-    completes = any(name.startswith("_DLQ_") for name in os.environ)
-    quick = sys.argv[1:2] and sys.argv[1] in QUICK and not completes
+    gc.set_threshold(_GARBAGE)
     try:
-        (app if quick else whole_app())()
+        plain = plain_words.read(sys.argv[1:], os.environ)
+        if plain is None:
+            _typed()
+        else:
+            sys.exit(_ended(plain))
     except DeadletterError as error:
         complain(error)
         sys.exit(exit_for(error))
     except BrokenPipeError:
         sys.exit(Exit.LEFT)
+
+
+def _ended(plain: plain_words.PlainCall) -> int:
+    """As the library ends a command."""
+    try:
+        return plain()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # nobody reads on: what is still to be written must not become an error at the very end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.LEFT
 
 
 if __name__ == "__main__":

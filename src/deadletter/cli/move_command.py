@@ -47,7 +47,7 @@ def run(wish: MoveWish) -> Exit:
     if wish.source == wish.target:
         raise UsageError(f"source and target are the same queue, {wish.source!r}; nothing to move")
     options = {"broker.url": wish.url, "broker.api": wish.api}
-    settings = config.load(config=wish.file, options=options)
+    settings = config.load_command(config=wish.file, options=options)
     broker = settings.broker
     terms = Terms(prefetch=wish.prefetch, rate_per_s=None if wish.rate is None else parse_rate(wish.rate))
     bounds = Bounds(count=wish.limit, seconds=None if wish.for_ is None else parse_span(wish.for_))

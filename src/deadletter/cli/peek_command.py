@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -30,14 +29,15 @@ STACK_LINES = 6
 def run(
     *,
     queue: str,
-    file: Path | None,
-    options: Mapping[str, object],
     limit: int,
     body_bytes: int,
     lift_limit: bool,
+    file: Path | None,
+    url: str | None,
+    api: str | None,
     as_json: bool,
 ) -> Exit:
-    settings = config.load(config=file, options=options)
+    settings = config.load_command(config=file, options={"broker.url": url, "broker.api": api})
     broker = settings.broker
     look = event_loop.run(peek(broker.addresses, queue, limit=limit, api=broker.api, lift=lift_limit))
     nothing = not look.letters and not look.unreadable

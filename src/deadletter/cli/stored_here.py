@@ -6,16 +6,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deadletter.config.settings import Settings
 from deadletter.core.letter.names import PARKED
 from deadletter.service.storing.lasting import why_not_stored
 from deadletter.store.store_address import address_text, parse
 
 if TYPE_CHECKING:  # a command that only looks needs none
+    from deadletter.config.command_settings import CommandSettings
+    from deadletter.config.settings import Settings
     from deadletter.service.telling.logs import Logs
 
 
-def _store(settings: Settings) -> str | None:
+def _store(settings: Settings | CommandSettings) -> str | None:
     return settings.store.in_force(os.environ, Path.home())
 
 
@@ -37,11 +38,9 @@ def say_where_letters_go(settings: Settings, log: Logs) -> None:
         )
 
 
-def stored_words(queue: str, settings: Settings) -> str | None:
+def stored_words(queue: str, settings: CommandSettings) -> str | None:
     """What is said to whoever finds nothing in this queue; None where no service of ours takes from it."""
     url = _store(settings)
-    if url is None or queue not in settings.desk.in_vhost(settings.broker.vhost):
-        return None
-    if why_not_stored(settings.desk, url) is not None:
+    if url is None or queue not in settings.stored.names or why_not_stored(settings.stored, url) is not None:
         return None
     return f"where dlq serve runs, letters of {queue} are in the desk: dlq letters"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import httpx
 
 from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.units import count
 from deadletter.core.text.durations import elapsed_text
 from deadletter.core.text.safe_text import line
 from deadletter.errors import DeadletterError, Unreachable, UsageError
-from deadletter.operations.service_address import patience, service_url, token_headers, trusts_environment
+from deadletter.http.answers import HttpAnswer, HttpFailed, NobodyAnswers
+from deadletter.http.asking import asking
+from deadletter.operations.service_address import CONNECT_S, service_url, token_headers, trusts_environment
 
 _ANSWER_S: Final = 900.0
 """A sweep of many letters takes its time."""
@@ -20,7 +21,7 @@ _ASK: Final = "start the service with: dlq serve; one that answers no HTTP sweep
 
 
 def run(*, dlqs: Sequence[str], at: str, token: str | None, as_json: bool) -> Exit:
-    answer = _ask(service_url(at), {"dlqs": list(dlqs)}, token)
+    answer = asyncio.run(_ask(service_url(at), {"dlqs": list(dlqs)}, token))  # one question: no uvloop for it
     sweeps = _sweeps(answer, at)
     if as_json:
         data({"sweeps": sweeps})
@@ -30,37 +31,34 @@ def run(*, dlqs: Sequence[str], at: str, token: str | None, as_json: bool) -> Ex
     return Exit.DONE if whole else Exit.LEFT
 
 
-def _ask(url: str, wish: Mapping[str, object], token: str | None) -> httpx.Response:
+async def _ask(url: str, wish: Mapping[str, object], token: str | None) -> HttpAnswer:
     headers = token_headers(token, url)
     try:
-        with httpx.Client(
-            timeout=patience(_ANSWER_S),
-            trust_env=trusts_environment(url),
-            follow_redirects=False,  # one would carry the token along
-        ) as client:
-            return client.post(f"{url}/api/sweeps", json=wish, headers=headers)
-    except httpx.ConnectError as error:
+        async with asking(
+            url, headers=headers, answer_s=_ANSWER_S, connect_s=CONNECT_S, proxies=trusts_environment(url)
+        ) as service:
+            return await service.ask("POST", "api/sweeps", wish)
+    except NobodyAnswers as error:
         raise Unreachable(f"nobody answers at {url} ({error}); {_ASK}") from error
-    except httpx.TransportError as error:
+    except HttpFailed as error:
         raise Unreachable(
-            f"{url} did not answer to the end "
-            f"({str(error) or type(error).__name__}); what it has begun goes on, asking again does no harm"
+            f"{url} did not answer to the end ({error}); what it has begun goes on, asking again does no harm"
         ) from error
 
 
-def _sweeps(answer: httpx.Response, at: str) -> list[dict[str, Any]]:
+def _sweeps(answer: HttpAnswer, at: str) -> list[dict[str, Any]]:
     try:
         told = answer.json()
-        if answer.status_code == 200:
+        if answer.status == 200:
             return [{**_EMPTY, **one, "dlq": one["dlq"], "state": one["state"]} for one in told["sweeps"]]
         detail = str(told["detail"])
     except (ValueError, KeyError, TypeError) as error:
         raise Unreachable(
-            f"somebody answers at {at} (HTTP {answer.status_code}), but not dlq serve; {_ASK}"
+            f"somebody answers at {at} (HTTP {answer.status}), but not dlq serve; {_ASK}"
         ) from error
-    if answer.status_code in (400, 404, 422):
+    if answer.status in (400, 404, 422):
         raise UsageError(detail)
-    if answer.status_code == 503:
+    if answer.status == 503:
         raise Unreachable(f"the service at {at} cannot sweep now: {detail}")
     raise DeadletterError(f"the service refuses: {detail}")
 

@@ -15,7 +15,7 @@ from deadletter.cli.terminal.output import Exit, columns, data, result
 from deadletter.cli.terminal.screen import MoveScreen
 from deadletter.cli.terminal.units import count
 from deadletter.cli.terminal.users import user_name
-from deadletter.config.settings import BrokerSettings
+from deadletter.config.command_settings import BrokerSettings
 from deadletter.core.text.durations import rough_duration_text
 from deadletter.core.text.safe_text import line, lines
 from deadletter.errors import UsageError

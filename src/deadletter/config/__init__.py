@@ -10,8 +10,11 @@ patterns that match nothing, policies that are never reached, contradictions.
 * `validate.py` the tree against the tables; `cross_checks.py` what tables cannot be beside each other
 * `settings.py` the values; `build.py` makes them, and tells who wrote what
 * `urls.py` addresses; `secrets.py` what is never printed
+* `command_settings.py` what a command that takes letters needs of all that; `plain.py` makes it without
+  tables, where nothing but that was said
 
-Importing this package is cheap; pydantic comes with the first call of `load`.
+Importing this package is cheap; pydantic comes with the first call of `load`. `load_command` goes without, if
+it can.
 """
 
 from __future__ import annotations
@@ -24,9 +27,42 @@ from typing import TYPE_CHECKING
 from deadletter.errors import ConfigError
 
 if TYPE_CHECKING:
+    from deadletter.config.command_settings import CommandSettings
     from deadletter.config.settings import Settings
+    from deadletter.config.sources import Gathered
 
-__all__ = ["load"]
+__all__ = ["load", "load_command"]
+
+
+def load_command(
+    *,
+    config: Path | None = None,
+    options: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    home: Path | None = None,
+) -> CommandSettings:
+    """What a command that takes letters needs of the settings in force; else as `load`."""
+    from deadletter.config.plain import plain_settings
+
+    gathered = _gathered(config, options, environment, directory, home)
+    plain = None if gathered.problems else plain_settings(gathered.tree)
+    if plain is not None:
+        return plain
+    from deadletter.config.command_settings import CommandSettings, StoredQueues
+
+    whole = _judged(gathered)
+    return CommandSettings(
+        broker=whole.broker,
+        store=whole.store,
+        check=whole.check,
+        stored=StoredQueues(
+            names=frozenset(whole.desk.in_vhost(whole.broker.vhost)),
+            ingest=whole.desk.ingest,
+            asked=whole.desk.asked,
+        ),
+        watches=whole.watches,
+    )
 
 
 def load(
@@ -43,19 +79,33 @@ def load(
     ~/.config/deadletter/deadletter.toml are tried. `options` are values from the command line by their key
     (`{"broker.url": url}`), None where the option was not given.
     """
-    from deadletter.config import build, cross_checks
-    from deadletter.config.build import effective
-    from deadletter.config.settings import Settings
-    from deadletter.config.sources import gather
-    from deadletter.config.validate import Validator
+    return _judged(_gathered(config, options, environment, directory, home))
 
-    gathered = gather(
+
+def _gathered(
+    config: Path | None,
+    options: Mapping[str, object] | None,
+    environment: Mapping[str, str] | None,
+    directory: Path | None,
+    home: Path | None,
+) -> Gathered:
+    from deadletter.config.sources import gather
+
+    return gather(
         config=config,
         options=options or {},
         environment=os.environ if environment is None else environment,
         directory=Path() if directory is None else directory,
         home=Path.home() if home is None else home,
     )
+
+
+def _judged(gathered: Gathered) -> Settings:
+    from deadletter.config import build, cross_checks
+    from deadletter.config.build import effective
+    from deadletter.config.settings import Settings
+    from deadletter.config.validate import Validator
+
     judge = Validator(gathered)
     parts = judge.parts()
     cross_checks.check(judge, parts)

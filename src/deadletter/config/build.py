@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from deadletter.config import urls
+from deadletter.config.command_settings import DEFAULT, BrokerSettings, CheckSettings, StoreSettings
 from deadletter.config.files import Trail
 from deadletter.config.secrets import clean
 from deadletter.config.settings import (
-    DEFAULT,
     AlertSettings,
-    BrokerSettings,
-    CheckSettings,
     DeskQueue,
     DeskSettings,
     DeskToken,
@@ -30,7 +28,6 @@ from deadletter.config.settings import (
     OidcRole,
     OidcSettings,
     ServeSettings,
-    StoreSettings,
     Watch,
 )
 from deadletter.config.tables import desk as desk_tables

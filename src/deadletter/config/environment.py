@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from pydantic import PlainValidator
 
-from deadletter.config.files import Trail
+from deadletter.config.plain import CONFIG_VARIABLE, SECRETS, Spoken
 from deadletter.config.tables.keys import ConfigKey, nearest, types_in, variables
 from deadletter.errors import Problem
 
-CONFIG_VARIABLE: Final = "DLQ_CONFIG"
 WATCH_VARIABLE: Final = "DLQ_WATCH"
 MODE_VARIABLE: Final = "DLQ_MODE"
 EVERY_VARIABLE: Final = "DLQ_EVERY"
 _WATCHES: Final = "watches"
 _OF_A_WATCH: Final = {MODE_VARIABLE: "mode", EVERY_VARIABLE: "every"}
-_SECRETS: Final = ("DLQ_API_TOKEN", "DLQ_OIDC_SECRET", "DLQ_SESSION_KEY")
-"""Read where they are needed, and kept out of the tree, which can be printed."""
 
 _SECTIONS: Final = (
     "DLQ_BROKER_",
@@ -67,16 +63,6 @@ _ELSEWHERE: Final = {
 """What our own keys would suggest, and what others call it."""
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_(TCP|UDP|SCTP).*)")
 """What Kubernetes sets for a service that happens to be called dlq, or dlq-store."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Spoken:
-    """What the variables say: values by their place in the tree, with the variable's name."""
-
-    values: list[tuple[tuple[str, ...], object, str]] = field(default_factory=list)
-    inner: dict[Trail, str] = field(default_factory=dict)
-    """For single values of the watches, by which variable."""
-    problems: list[Problem] = field(default_factory=list)
 
 
 def spoken(environment: Mapping[str, str]) -> Spoken:
@@ -139,9 +125,9 @@ def _from_text(text: str, key: ConfigKey) -> object:
 def _stray(name: str) -> Problem | None:
     """A variable that is nearly one of ours."""
     settable = [*variables(), CONFIG_VARIABLE, WATCH_VARIABLE, MODE_VARIABLE, EVERY_VARIABLE]
-    if not name.startswith("DLQ_") or name in settable or name in _SECRETS or _KUBERNETES.fullmatch(name):
+    if not name.startswith("DLQ_") or name in settable or name in SECRETS or _KUBERNETES.fullmatch(name):
         return None
-    meant = _ELSEWHERE.get(name) or _shortened(name) or nearest(name, [*settable, *_SECRETS], cutoff=0.85)
+    meant = _ELSEWHERE.get(name) or _shortened(name) or nearest(name, [*settable, *SECRETS], cutoff=0.85)
     if meant is None and (name in _LISTS or name.startswith(tuple(f"{one}_" for one in _LISTS))):
         expected = "a file for it: a list of tables has no variables"
     elif meant is None and not name.startswith(_SECTIONS):

@@ -11,33 +11,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
 
-from deadletter.amqp.address import Address
+from deadletter.config.command_settings import BrokerSettings, CheckSettings, Source, StoreSettings
 from deadletter.core.access.rights import Role
 from deadletter.core.deciding.backoff import Backoff, Fixed
-from deadletter.core.deciding.deaths import CountBy, OriginBy
+from deadletter.core.deciding.deaths import OriginBy
 from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping
 from deadletter.core.grouping.retention import Retention
 from deadletter.core.guards.breaker import BreakerTerms
 from deadletter.core.letter.names import PARKED
 from deadletter.core.replaying.replay_rules import ReplayRule
-from deadletter.store.store_address import default_url
 
-Kind = Literal["option", "environment", "file", "default"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Who said it: `--url`, `DLQ_URL`, `deadletter.toml:3`, or nobody."""
-
-    kind: Kind
-    where: str
-
-    def __str__(self) -> str:
-        return self.where
-
-
-DEFAULT: Final = Source(kind="default", where="default")
 _BREAKER: Final = BreakerTerms()
 _KEPT: Final = Retention()
 
@@ -49,31 +33,6 @@ class Mode(StrEnum):
     SWEEP = "sweep"
     STARTUP = "startup"
     MANUAL = "manual"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
-    """`url` and `api` hold passwords: `addresses` and `name` are what may be shown."""
-
-    addresses: tuple[Address, ...]
-    api: str = field(repr=False)
-    name: str
-
-    @property
-    def vhost(self) -> str:
-        return self.addresses[0].vhost
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
-    """None: nobody said where; `dlq serve` then has a file of its own. `off`: no store is wanted at all."""
-
-    url: str | None = field(repr=False)
-    off: bool = False
-
-    def in_force(self, environ: Mapping[str, str], home: Path) -> str | None:
-        """The URL of the store that was named; else of a file of our own; None when there shall be none."""
-        return None if self.off else self.url or default_url(environ, home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,18 +188,6 @@ class DeskSettings:
             return {}
         named = {queue.name: queue.retention for queue in self.queues if queue.vhost == vhost}
         return {PARKED: self.retention, **named}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckSettings:
-    """Defaults of `dlq check`."""
-
-    dlq: str | None
-    target: str | None
-    max_retries: int
-    count_by: CountBy
-    target_type: str
-    create: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

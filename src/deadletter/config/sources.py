@@ -10,14 +10,15 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from deadletter.config import files
-from deadletter.config.environment import CONFIG_VARIABLE, spoken
-from deadletter.config.files import Trail
+from deadletter.config.command_settings import DEFAULT, Source
+from deadletter.config.plain import CONFIG_VARIABLE, plainly_spoken
 from deadletter.config.policy_names import names_for
-from deadletter.config.settings import DEFAULT, Source
 from deadletter.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from deadletter.config.files import Trail
 
 FILE_NAMES: Final = ("deadletter.toml", "deadletter.yaml", "deadletter.yml")
 USER_DIRECTORY: Final = Path(".config") / "deadletter"
@@ -84,13 +85,19 @@ def gather(
     gathered = Gathered()
     gathered.file = _find(config, environment, directory, home)
     if gathered.file is not None:
+        from deadletter.config import files  # with a reader of TOML
+
         written = files.read(gathered.file)
         gathered.tree = copy.deepcopy(written.tree)
         gathered.sources = {
             trail: Source(kind="file", where=f"{gathered.file}:{line}")
             for trail, line in written.lines.items()
         }
-    said = spoken(environment)
+    said = plainly_spoken(environment)
+    if said is None:
+        from deadletter.config.environment import spoken  # with the tables and pydantic
+
+        said = spoken(environment)
     gathered.problems += said.problems
     for path, value, name in said.values:
         gathered.put(path, value, Source(kind="environment", where=name))

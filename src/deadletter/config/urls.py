@@ -6,7 +6,6 @@ an error about the original may quote the very part that must not be shown.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
@@ -68,6 +67,8 @@ def check_store(url: str) -> None:
 
 def is_loopback(host: str) -> bool:
     """Whether this host, a name or an address, is reached from this machine alone."""
+    import ipaddress  # who only connects has no need of it
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

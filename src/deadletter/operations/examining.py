@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from deadletter.amqp.address import Address
 from deadletter.broker.definitions_file import read_definitions
-from deadletter.config.settings import Watch
 from deadletter.core.layouts import levels
 from deadletter.core.text.glob import glob
 from deadletter.core.topology.vhost import Topology
@@ -18,6 +17,9 @@ from deadletter.doctor.finding import Finding, Severity
 from deadletter.doctor.rules import examine
 from deadletter.doctor.rules.case import Case
 from deadletter.errors import UsageError
+
+if TYPE_CHECKING:
+    from deadletter.config.settings import Watch
 
 ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 

@@ -17,7 +17,6 @@ from typing import Final
 from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
 from deadletter.broker import delivery_limits
-from deadletter.broker.declare import put_policy
 from deadletter.broker.delivery_limits import KnownLimit
 from deadletter.broker.lease import Lease
 from deadletter.broker.management import management
@@ -133,6 +132,8 @@ async def _lifted(address: Address, found: Taking, api: str | None) -> AsyncIter
     known, name = found.known, lifting_policy_name(found.queue)
     assert known is not None
     assert known.lifting is not None
+    from deadletter.broker.declare import put_policy  # few commands lift a limit, all would wait for it
+
     connection = await connect(address, name=f"dlq: {name}")
     try:
         lease = await Lease.take(connection, name)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
-
-import httpx
 
 from deadletter.config.urls import is_loopback
 from deadletter.errors import UsageError
 from deadletter.operations.home_key import home_token, key_file, read_key
+
+if TYPE_CHECKING:  # who asks plainly needs none
+    import httpx
 
 DEFAULT_AT: Final = "http://127.0.0.1:8025"
 CONNECT_S: Final = 5.0
@@ -59,4 +60,6 @@ def trusts_environment(url: str) -> bool:
 
 
 def patience(answer_s: float, connect_s: float = CONNECT_S) -> httpx.Timeout:
+    import httpx
+
     return httpx.Timeout(answer_s, connect=connect_s)

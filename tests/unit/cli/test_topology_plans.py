@@ -1,7 +1,7 @@
 """`dlq topology` where no broker is asked: plans in every form, what is refused, back-off as one types it.
 
 About `cli.topologies.topology_command`, `cli.topologies.topology_options`, `cli.topologies.topology_words`,
-`cli.terminal.units`, `operations.migrating.carry`.
+`cli.terminal.delays`, `operations.migrating.carry`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deadletter.cli.main import whole_app
-from deadletter.cli.terminal.units import parse_backoff
+from deadletter.cli.terminal.delays import parse_backoff
 from deadletter.core.deciding.backoff import Backoff, Exponential, Fixed, Linear
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.field_table import Value, encode

@@ -14,8 +14,9 @@ from pathlib import Path
 from tests.paths import ROOT
 
 from deadletter.config import load
-from deadletter.config.environment import CONFIG_VARIABLE, EVERY_VARIABLE, MODE_VARIABLE, WATCH_VARIABLE
+from deadletter.config.environment import EVERY_VARIABLE, MODE_VARIABLE, WATCH_VARIABLE
 from deadletter.config.files import read
+from deadletter.config.plain import CONFIG_VARIABLE
 from deadletter.config.secrets import shown
 from deadletter.config.settings import Mode, Settings
 from deadletter.config.tables.file import json_schema

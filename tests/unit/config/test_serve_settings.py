@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from deadletter.config import load
-from deadletter.config.settings import GuardSettings, Mode, ServeSettings, Settings, StoreSettings
+from deadletter.config.command_settings import StoreSettings
+from deadletter.config.settings import GuardSettings, Mode, ServeSettings, Settings
 from deadletter.config.tables import serve
 from deadletter.config.tables.base import LISTEN_PATTERN, listen
 from deadletter.config.tables.file import json_schema

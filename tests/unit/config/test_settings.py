@@ -11,7 +11,7 @@ import pytest
 
 from deadletter.config import load
 from deadletter.config.settings import Mode, Settings
-from deadletter.config.tables.base import count_by
+from deadletter.config.tables.counting import count_by
 from deadletter.core.deciding.backoff import Exponential, Fixed, Linear
 from deadletter.core.deciding.deaths import ByQueue, ByReason, FirstEntry, NamedHeader, OwnAttempt, SumOfAll
 from deadletter.core.deciding.policy import (

@@ -209,8 +209,12 @@ def test_without_any_set_up_it_is_on_stderr() -> None:
     assert said.stderr.count("Traceback") == 2  # of the failure, and of the last one
 
 
-async def test_httpx_is_quiet_about_what_we_ask_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_httpx_is_quiet_about_what_we_ask_and_nothing_else(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # with a proxy httpx asks for us, too
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,64 +1,75 @@
 """What a person sees while a command works: all of it on stderr, so that stdout is the result alone.
 
-On a terminal there is a progress bar; elsewhere (a pipe, cron, CI) only what is worth a line in a log.
+On a terminal there is a progress bar; elsewhere (a pipe, cron, CI) only what is worth a line in a log. The
+bar comes when letters are on their way and more are to come: to load what draws it would keep the first one
+waiting.
 """
 
 from __future__ import annotations
 
-from typing import Self, assert_never
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+import os
+import sys
+from typing import TYPE_CHECKING, Self, assert_never
 
 from deadletter.broker.session import Connected, Waiting
 from deadletter.core.text import safe_text
 from deadletter.core.text.durations import elapsed_text
 from deadletter.move import courier
 
+if TYPE_CHECKING:
+    from deadletter.cli.terminal.move_bar import MoveBar
+
+
+def _may_draw() -> bool:
+    """Whether a bar may be wanted; where somebody set one of these, rich knows what it means."""
+    forced = os.environ.keys() & {"FORCE_COLOR", "TTY_COMPATIBLE"}
+    return bool(forced) or sys.stderr.isatty()
+
 
 class MoveScreen:
     """Listens to a courier and shows how far it is."""
 
     def __init__(self, description: str) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}", markup=False),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task(safe_text.line(description), total=None, rate="")
+        self._description = safe_text.line(description)
+        self._may_draw = _may_draw()
+        self._bar: MoveBar | None = None
+        self._counted = False
         self._connected = False
 
     def __enter__(self) -> Self:
-        self._bar.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.close()
+
+    def draw(self) -> MoveBar | None:
+        """The bar, there from now on; None where there is no terminal."""
+        if self._bar is None and self._may_draw:
+            from deadletter.cli.terminal.move_bar import MoveBar
+
+            self._bar = MoveBar(self._description)
+        return self._bar
 
     def say(self, line: str) -> None:
-        self._console.print(safe_text.line(line), markup=False)
+        text = safe_text.line(line)
+        if (bar := self.draw()) is not None:
+            bar.say(text)
+        else:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
     def on_event_at(self, queue: str, event: courier.MoveEvent) -> None:
         """An event of a command that takes one queue after the other: this is the one it works on now."""
-        self._bar.update(self._task, description=safe_text.line(queue))
+        self._description = safe_text.line(queue)
+        if self._bar is not None:
+            self._bar.describe(self._description)
         self.on_event(event)
 
     def on_event(self, event: courier.MoveEvent) -> None:
         match event:
             case courier.Progress(moved=moved, left=left, failed=failed, total=total):
-                speed = self._bar.tasks[0].speed
-                self._bar.update(
-                    self._task,
-                    completed=moved + left + failed,
-                    total=total,
-                    rate=f"{speed:,.0f}/s" if speed else "",
-                )
+                self._count(moved + left + failed, total)
             case courier.BrokerBlocked(reason=None):
                 self.say("the broker accepts messages again")
             case courier.BrokerBlocked(reason=reason):
@@ -71,3 +82,11 @@ class MoveScreen:
                 self._connected = True
             case _:
                 assert_never(event)
+
+    def _count(self, done: int, total: int | None) -> None:
+        """Not drawn for the first word if nothing is done yet, nor for the last if nothing is left to do."""
+        worth = (done > 0 or self._counted) and done != total
+        self._counted = True
+        bar = self.draw() if worth else self._bar
+        if bar is not None:
+            bar.count(done, total)

@@ -11,9 +11,9 @@ from deadletter import config
 from deadletter.broker.definitions_file import read_definitions
 from deadletter.broker.live_topology import read_topology
 from deadletter.cli.terminal import event_loop
+from deadletter.cli.terminal.delays import parse_backoff, parse_delays
 from deadletter.cli.terminal.output import Exit, data, result
 from deadletter.cli.terminal.screen import MoveScreen
-from deadletter.cli.terminal.units import parse_backoff, parse_delays
 from deadletter.cli.topologies import topology_words
 from deadletter.config.settings import Settings
 from deadletter.core import layouts

@@ -17,47 +17,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from deadletter.config.tables.counting import COUNT_BY_PATTERN, count_by
 from deadletter.core.deciding.backoff import MAX_DELAY_MS
-from deadletter.core.deciding.deaths import (
-    REASONS,
-    ByQueue,
-    ByReason,
-    CountBy,
-    FirstEntry,
-    NamedHeader,
-    OwnAttempt,
-    SumOfAll,
-)
+from deadletter.core.deciding.deaths import CountBy
 from deadletter.core.letter.header_values import MAX_NAME_BYTES
 from deadletter.core.text.durations import DURATION_PATTERN, duration_text, whole_duration_ms
 from deadletter.core.topology.layout_names import ServedLayoutName
 
-COUNT_BY_PATTERN: Final = rf"^(own|first|sum|reason:({'|'.join(REASONS)})|queue:.+|header:.+)$"
-
-
 LISTEN_PATTERN: Final = r"^(off|(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):\d{1,5})$"
 _LISTEN: Final = re.compile(LISTEN_PATTERN)
-
-
-def count_by(value: object) -> CountBy:
-    """How attempts are counted: `own`, `first`, `sum`, `reason:rejected`, `queue:NAME`, `header:NAME`."""
-    match value.partition(":") if isinstance(value, str) else ("", "", ""):
-        case ("own", "", ""):
-            return OwnAttempt()
-        case ("first", "", ""):
-            return FirstEntry()
-        case ("sum", "", ""):
-            return SumOfAll()
-        case ("reason", ":", reason) if reason in REASONS:
-            return ByReason(reason=reason)
-        case ("reason", ":", _):
-            raise ValueError(f"reason: with one of {', '.join(REASONS)}")
-        case ("queue", ":", queue) if queue:
-            return ByQueue(queue=queue)
-        case ("header", ":", header) if header:
-            return NamedHeader(header=header)
-        case _:
-            raise ValueError("own, first, sum, reason:REASON, queue:NAME or header:NAME")
 
 
 def listen(value: object) -> str | None:
@@ -82,10 +50,13 @@ class TableFinding(NamedTuple):
 
 
 class Table(BaseModel):
-    """Strict: nothing unknown, nothing converted, nothing changed afterwards."""
+    """Strict: nothing unknown, nothing converted, nothing changed afterwards.
+
+    Built when the first one is read: a table inside others is built with them, and not once more for itself.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, validate_default=True
+        extra="forbid", strict=True, frozen=True, validate_default=True, defer_build=True
     )
 
     def contradictions(self) -> Iterator[TableFinding]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from deadletter.config.plain import DEFAULT_URL, MAX_RETRIES
 from deadletter.config.tables.base import Counted, Name, Pattern, Table, TableFinding, Urls, as_written
 from deadletter.config.tables.desk import Desk
 from deadletter.config.tables.policies import DefaultPolicy, PolicyTable
@@ -24,7 +25,7 @@ from deadletter.config.tables.serve import AlertsTable, Guards, Serve, WatchTabl
 
 class Broker(Table):
     url: Urls = Field(
-        default=as_written("amqp://guest:guest@127.0.0.1:5672/"),
+        default=as_written(DEFAULT_URL),
         description="AMQP URL of the broker; several of one cluster as a list, or separated by commas.",
     )
     api: str | None = Field(
@@ -54,7 +55,7 @@ class CheckTable(Table):
         default=None, description="Where letters go that died too often; each * is what it was in dlq: dead.*"
     )
     max_retries: int = Field(
-        default=3, ge=0, le=2**31, description="Letters that died more often than this are moved."
+        default=3, ge=0, le=MAX_RETRIES, description="Letters that died more often than this are moved."
     )
     count_by: Counted = Field(
         default=as_written("first"),

@@ -9,14 +9,10 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from deadletter.config.plain import OWN_NAMES
 from deadletter.config.tables.base import Table
 from deadletter.config.tables.file import File
 
-_OWN_NAMES: Final[dict[tuple[str, ...], str]] = {
-    ("broker", "url"): "DLQ_URL",
-    ("broker", "api"): "DLQ_API",
-    ("store", "url"): "DLQ_STORE",
-}
 _PREFIX: Final = "DLQ_"
 _FIRST: Final = ("name", "match")
 KINDS: Final = ("fixed", "linear", "exponential")
@@ -37,7 +33,7 @@ class ConfigKey(NamedTuple):
     def variable(self) -> str | None:
         if self.in_list or not _plain(self.field.annotation):
             return None
-        return _OWN_NAMES.get(self.path) or _PREFIX + "_".join(self.path).upper()
+        return OWN_NAMES.get(self.path) or _PREFIX + "_".join(self.path).upper()
 
 
 class Below(NamedTuple):

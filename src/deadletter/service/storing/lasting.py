@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from deadletter.config.settings import DeskSettings
 from deadletter.store.store_address import SqliteAddress, parse
+
+if TYPE_CHECKING:
+    from deadletter.config.command_settings import StoredQueues
+    from deadletter.config.settings import DeskSettings
 
 FLEETING: Final = frozenset({"aufs", "fuse-overlayfs", "overlay", "ramfs", "rootfs", "tmpfs"})
 """What a container's own files are on, and what is in memory only."""
@@ -20,7 +23,7 @@ _MOUNTS: Final = Path("/proc/self/mountinfo")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
-def why_not_stored(desk: DeskSettings, url: str, *, mounts: Path = _MOUNTS) -> str | None:
+def why_not_stored(desk: DeskSettings | StoredQueues, url: str, *, mounts: Path = _MOUNTS) -> str | None:
     """Why letters do not come into this store; None: they do."""
     if not desk.ingest:
         return "[desk] ingest is false"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deadletter.cli.terminal.units import parse_backoff
+from deadletter.cli.terminal.delays import parse_backoff
 from deadletter.config import load
 from deadletter.core.deciding.backoff import Fixed
 from deadletter.core.text.amounts import parse_rate, parse_span

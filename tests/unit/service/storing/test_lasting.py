@@ -65,12 +65,12 @@ def test_where_nobody_tells_of_mounts_it_is_believed_to_last(tmp_path: Path) -> 
 
 
 def test_what_is_said_to_who_finds_a_queue_empty(tmp_path: Path) -> None:
-    settings = config.load(directory=tmp_path, home=tmp_path, environment={"DLQ_DESK_INGEST": "true"})
+    settings = config.load_command(directory=tmp_path, home=tmp_path, environment={"DLQ_DESK_INGEST": "true"})
     assert stored_words("deadletter.parked", settings) == (
         "where dlq serve runs, letters of deadletter.parked are in the desk: dlq letters"
     )
     assert stored_words("orders.dlq", settings) is None
-    off = replace(settings, desk=replace(settings.desk, ingest=False))
+    off = replace(settings, stored=replace(settings.stored, ingest=False))
     assert stored_words("deadletter.parked", off) is None
     none = replace(settings, store=replace(settings.store, off=True))
     assert stored_words("deadletter.parked", none) is None
