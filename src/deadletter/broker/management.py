@@ -6,9 +6,10 @@ The default address is the AMQP host, port 15672, the same user; with TLS on the
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -57,6 +58,14 @@ def api_of(address: Address, given: str | None) -> tuple[str, str, str]:
     return base, parts.username or address.user, parts.password or address.password
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """A whole list, and the fingerprint of the answer it came in."""
+
+    items: Sequence[Mapping[str, Any]]
+    fingerprint: bytes = b""
+
+
 class Management:
     """A conversation with the API; made by `management`. `need` says what it is needed for."""
 
@@ -77,18 +86,42 @@ class Management:
         answer = await self._send("GET", path)
         return None if answer.status_code in (401, 403) else self._json(self._checked(answer))
 
-    async def every(self, what: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Every item of a long list, page by page."""
-        page = pages = 1
-        while page <= pages:
-            told = await self.get(what, page=page, page_size=PAGE, columns=columns)
-            try:
-                pages, items = int(told["page_count"]), list(told["items"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise self._strange(error) from error
-            for item in items:
-                yield item
-            page += 1
+    async def every(self, what: str, columns: str, *, before: Listing | None = None) -> Listing:
+        """Every item of a list. `before` is what it was the last time: it comes back where nothing changed.
+
+        A long list comes in one answer: for each page a broker walks over all it has and sorts it, so that
+        pages cost more the more there are. What it computed of a whole list it keeps for five times as long
+        as that took, and would tell again; a question for another part makes it forget that. So the first
+        page is asked for each time, and what follows it is never old.
+        """
+        few = 1 if before is not None and len(before.items) > PAGE else PAGE
+        page = await self._page(what, {"page": 1, "page_size": few, "columns": columns})
+        if before is not None and _fingerprint(page) == before.fingerprint:
+            return before
+        told = self._json(page)
+        try:
+            pages, items = int(told["page_count"]), list(told["items"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._strange(error) from error
+        if pages <= 1:
+            return Listing(items, _fingerprint(page))
+        # It may take as long as all its pages might have.
+        patience_s = pages * (self._client.timeout.read or TIMEOUT_S)
+        whole = await self._page(what, {"columns": columns}, timeout=patience_s)
+        if before is not None and _fingerprint(whole) == before.fingerprint:
+            return before
+        return Listing(self._listed(whole), _fingerprint(whole))
+
+    async def _page(self, what: str, params: Mapping[str, str | int], **patience: float) -> httpx.Response:
+        """A page of a list, or all of it."""
+        path = self._path(what, in_vhost=True)
+        return self._checked(await self._send("GET", path, params=params, **patience))
+
+    def _listed(self, answer: httpx.Response) -> list[Mapping[str, Any]]:
+        told = self._json(answer)
+        if not isinstance(told, list):
+            raise self._strange(TypeError(f"expected a list, got {type(told).__name__}"))
+        return told
 
     async def one(self, what: str, name: str) -> Any | None:
         """One thing of our vhost by its name; None where there is none."""
@@ -160,6 +193,10 @@ class Management:
         return f"the management API at {self._base} answered {code} for vhost {self.vhost!r}{_reason(answer)}"
 
 
+def _fingerprint(answer: httpx.Response) -> bytes:
+    return hashlib.blake2b(answer.content, digest_size=16).digest()
+
+
 def _reason(answer: httpx.Response) -> str:
     """What the API itself says about a refusal."""
     try:
@@ -196,5 +233,5 @@ async def list_queues(address: Address, api: str | None) -> list[QueueInfo]:
                 type=str(item.get("type", "classic")),
                 exclusive=bool(item.get("exclusive")),
             )
-            async for item in asked.every("queues", "name,type,exclusive,arguments")
+            for item in (await asked.every("queues", "name,type,exclusive,arguments")).items
         ]
