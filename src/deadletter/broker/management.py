@@ -217,6 +217,8 @@ async def management(
     logging.getLogger("httpx").addFilter(_not_ours)  # as often as one likes: it is there once
     base, user, password = api_of(address, api)
     verify: ssl.SSLContext | bool = address.tls.verify if address.tls is not None else True
+    if base.startswith("http:"):
+        verify = False  # nothing to verify; to read all certificates of this machine takes a while
     if verify and address.tls is not None and address.tls.ca_file is not None:
         verify = ssl.create_default_context(cafile=address.tls.ca_file)
     async with httpx.AsyncClient(auth=(user, password), timeout=timeout_s, verify=verify) as client:
