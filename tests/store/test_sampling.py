@@ -15,7 +15,14 @@ from deadletter.errors import StoreError
 from deadletter.operations.records.store_records import LateRecords
 from deadletter.service.storing import sampling
 from deadletter.service.storing.sampling import QueueSampler
-from deadletter.service.telling.service_events import QueueGone, QueueSeen, Recovered, ServiceEvent, Trouble
+from deadletter.service.telling.service_events import (
+    QueueGone,
+    QueuesAlike,
+    QueueSeen,
+    Recovered,
+    ServiceEvent,
+    Trouble,
+)
 from deadletter.store.journal.journal_store import JournalStore
 
 
@@ -67,6 +74,22 @@ def test_more_queues_than_the_bound_are_left_out(monkeypatch: pytest.MonkeyPatch
         sampler(seen(1, f"q{number}"))
     clock.now_s += 60
     assert [one.queue for one in sampler.over()] == ["q0", "q1"]
+
+
+def test_queues_that_look_as_they_did_count_as_often_as_they_are_seen() -> None:
+    clock = Watch()
+
+    async def nobody() -> object:
+        raise AssertionError("nothing is written")
+
+    sampler = QueueSampler(nobody, clock)  # type: ignore[arg-type]  # it is not asked
+    sampler(seen(3, in_per_s=6.0))
+    still = seen(3)
+    sampler(still)
+    sampler(QueuesAlike(queues=(still,)))
+    clock.now_s += 60
+    (one,) = sampler.over()
+    assert (one.depth, one.in_per_s) == (3, 2.0)
 
 
 async def test_a_store_that_is_away_is_told_and_the_service_goes_on(ground: Ground) -> None:

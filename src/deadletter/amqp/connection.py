@@ -18,6 +18,7 @@ must not be acted on.
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
@@ -92,6 +93,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
         self._channels: dict[int, Channel] = {}
+        self._numbers_back: list[int] = []
+        """Numbers of channels that have ended, the lowest first; the others below `_numbers` are in use."""
+        self._numbers = 0
         self._replies: asyncio.Queue[Reply | WireError] = asyncio.Queue()
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -266,12 +270,15 @@ class Connection(asyncio.Protocol):
         """Open a channel."""
         if self.closed.done():
             raise self.closed.result()
-        number = next((n for n in range(1, self.channel_max + 1) if n not in self._channels), None)
-        if number is None:
+        if not self._numbers_back and self._numbers >= self.channel_max:
             raise ChannelsExhausted(
                 f"all {self.channel_max} channels of the connection to {self.address} are open; "
                 "close some, or raise channel_max on the broker"
             )
+        if self._numbers_back:
+            number = heapq.heappop(self._numbers_back)
+        else:
+            number = self._numbers = self._numbers + 1
         channel = Channel(self, number)
         self._channels[number] = channel
         try:
@@ -285,6 +292,7 @@ class Connection(asyncio.Protocol):
         """A channel has ended; its number may be used again."""
         if self._channels.get(channel.number) is channel:
             del self._channels[channel.number]
+            heapq.heappush(self._numbers_back, channel.number)
 
     # -- the end -----------------------------------------------------------------------------------------
     async def close(self) -> None:

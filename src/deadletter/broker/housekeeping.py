@@ -121,7 +121,7 @@ class Housekeeper:
         bound: list[Mapping[str, Any]] = list(await self._asked.get("bindings"))
         letters = {
             str(item["name"]): item.get("messages")
-            async for item in self._asked.every("queues", "name,messages")
+            for item in (await self._asked.every("queues", "name,messages")).items
         }
         opened, closed = _asked_for(bound)
         opened |= {name for name in letters if name.startswith(_UNPLANNED)} - closed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,7 +15,7 @@ from deadletter.broker.management import Management, management
 from deadletter.core.topology import definitions
 from deadletter.core.topology.definitions import Item
 from deadletter.core.topology.merging import BrokerPolicy
-from deadletter.core.topology.vhost import LiveConsumer, Permission, QueueState, Topology, topology
+from deadletter.core.topology.vhost import LiveConsumer, Permission, Queue, QueueState, Topology, topology
 from deadletter.errors import ManagementRefused
 
 if TYPE_CHECKING:
@@ -32,8 +34,29 @@ async def read_topology(address: Address, api: str | None) -> Topology:
 
 async def topology_of(asked: Management, address: Address) -> Topology:
     """The same in a conversation that is kept."""
+    with _understood(address):
+        consumers = await _consumers(asked)
+        items = (await asked.every("queues", COLUMNS)).items
+        queues = [_queue(item, tuple(consumers[str(item["name"])])) for item in items]
+        # Permissions are for administrators; without them rules say less.
+        permissions = await _permissions(asked)
+        shape = await _shape(asked, queues, (await policies_of(asked)).all)
+        return replace(shape, permissions=None if permissions is None else tuple(permissions))
+
+
+async def shape_of(
+    asked: Management, address: Address, items: Iterable[Item], policies: Iterable[BrokerPolicy]
+) -> Topology:
+    """Of queues and policies that were told already, with what leads to them; not who may do what, and who
+    consumes."""
+    with _understood(address):
+        return await _shape(asked, [_queue(item) for item in items], policies)
+
+
+@contextmanager
+def _understood(address: Address) -> Iterator[None]:
     try:
-        return await _read(asked, address.vhost)
+        yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ManagementRefused(
             f"the management API of {address} tells something we do not understand "
@@ -41,30 +64,28 @@ async def topology_of(asked: Management, address: Address) -> Topology:
         ) from error
 
 
-async def _read(asked: Management, vhost: str) -> Topology:
-    overview = await asked.get("overview", in_vhost=False)
-    consumers = await _consumers(asked)
-    queues = [
-        replace(
-            definitions.queue_of(item),
-            exclusive=bool(item.get("exclusive")) or bool(item.get("owner_pid_details")),
-            state=queue_state(item, tuple(consumers[str(item["name"])])),
-        )
-        async for item in asked.every("queues", COLUMNS)
-    ]
-    # Permissions are for administrators; without them rules say less.
-    permissions = await _permissions(asked)
+async def _shape(asked: Management, queues: Iterable[Queue], policies: Iterable[BrokerPolicy]) -> Topology:
+    overview, exchanges, bindings = await asyncio.gather(
+        asked.get("overview", in_vhost=False, columns="rabbitmq_version"),
+        asked.get("exchanges"),
+        asked.get("bindings", columns="source,destination,destination_type,routing_key,arguments"),
+    )
     return topology(
-        vhost=vhost,
+        vhost=asked.vhost,
         version=str(overview["rabbitmq_version"]),
-        exchanges=[definitions.exchange_of(item) for item in await asked.get("exchanges")],
+        exchanges=[definitions.exchange_of(item) for item in exchanges],
         queues=queues,
-        bindings=[
-            definitions.binding_of(item) for item in await asked.get("bindings") if item.get("source") != ""
-        ],
-        policies=(await policies_of(asked)).all,
-        permissions=permissions,
+        bindings=[definitions.binding_of(item) for item in bindings if item.get("source") != ""],
+        policies=policies,
         live=True,
+    )
+
+
+def _queue(item: Item, consumers: tuple[LiveConsumer, ...] = ()) -> Queue:
+    return replace(
+        definitions.queue_of(item),
+        exclusive=bool(item.get("exclusive")) or bool(item.get("owner_pid_details")),
+        state=queue_state(item, consumers),
     )
 
 
@@ -93,6 +114,10 @@ COLUMNS: Final = (
     "messages_unacknowledged,consumers,messages_details.rate,head_message_timestamp,message_stats.publish_details.rate,"
     "message_stats.deliver_get_details.rate,policy,operator_policy,effective_policy_definition"
 )
+
+
+BRIEF_COLUMNS: Final = "name,durable,auto_delete,exclusive,arguments"
+"""What a broker tells of queues without looking up a figure of any."""
 
 
 def told_of(item: Item) -> Told | None:

@@ -6,9 +6,10 @@ The default address is the AMQP host, port 15672, the same user; with TLS on the
 
 from __future__ import annotations
 
+import hashlib
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -49,11 +50,22 @@ def api_of(address: Address, given: str | None) -> tuple[str, str, str]:
     return base, parts.username or address.user, parts.password or address.password
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Listing:
+    """A whole list, and the fingerprint of the answer it came in."""
+
+    items: Sequence[Mapping[str, Any]]
+    fingerprint: bytes = b""
+
+
 class Management:
     """A conversation with the API; made by `management`. `need` says what it is needed for."""
 
-    def __init__(self, asked: Asking, base: str, user: str, vhost: str, need: str) -> None:
+    def __init__(
+        self, asked: Asking, base: str, user: str, vhost: str, need: str, *, answer_s: float = TIMEOUT_S
+    ) -> None:
         self._asked = asked
+        self._answer_s = answer_s
         self._base = base
         self._user = user
         self.vhost = vhost
@@ -70,18 +82,43 @@ class Management:
         answer = await self._send("GET", path)
         return None if answer.status in (401, 403) else self._json(self._checked(answer))
 
-    async def every(self, what: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Every item of a long list, page by page."""
-        page = pages = 1
-        while page <= pages:
-            told = await self.get(what, page=page, page_size=PAGE, columns=columns)
-            try:
-                pages, items = int(told["page_count"]), list(told["items"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise self._strange(f"{type(error).__name__}: {error}") from error
-            for item in items:
-                yield item
-            page += 1
+    async def every(self, what: str, columns: str, *, before: Listing | None = None) -> Listing:
+        """Every item of a list. `before` is what it was the last time: it comes back where nothing changed.
+
+        A long list comes in one answer: for each page a broker walks over all it has and sorts it, so that
+        pages cost more the more there are. What it computed of a whole list it keeps for five times as long
+        as that took, and would tell again; a question for another part makes it forget that. So the first
+        page is asked for each time, and what follows it is never old.
+        """
+        few = 1 if before is not None and len(before.items) > PAGE else PAGE
+        page = await self._page(what, {"page": 1, "page_size": few, "columns": columns})
+        if before is not None and _fingerprint(page) == before.fingerprint:
+            return before
+        told = self._json(page)
+        try:
+            pages, items = int(told["page_count"]), list(told["items"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._strange(f"{type(error).__name__}: {error}") from error
+        if pages <= 1:
+            return Listing(items, _fingerprint(page))
+        # It may take as long as all its pages might have.
+        whole = await self._page(what, {"columns": columns}, answer_s=pages * self._answer_s)
+        if before is not None and _fingerprint(whole) == before.fingerprint:
+            return before
+        return Listing(self._listed(whole), _fingerprint(whole))
+
+    async def _page(
+        self, what: str, params: Mapping[str, str | int], *, answer_s: float | None = None
+    ) -> HttpAnswer:
+        """A page of a list, or all of it."""
+        path = f"{self._path(what, in_vhost=True)}?{urlencode(params)}"
+        return self._checked(await self._send("GET", path, answer_s=answer_s))
+
+    def _listed(self, answer: HttpAnswer) -> list[Mapping[str, Any]]:
+        told = self._json(answer)
+        if not isinstance(told, list):
+            raise self._strange(f"expected a list, got {type(told).__name__}")
+        return told
 
     async def one(self, what: str, name: str) -> Any | None:
         """One thing of our vhost by its name; None where there is none."""
@@ -108,9 +145,11 @@ class Management:
     async def _ask(self, method: str, path: str, content: object = None) -> HttpAnswer:
         return self._checked(await self._send(method, path, content))
 
-    async def _send(self, method: str, path: str, content: object = None) -> HttpAnswer:
+    async def _send(
+        self, method: str, path: str, content: object = None, *, answer_s: float | None = None
+    ) -> HttpAnswer:
         try:
-            return await self._asked.ask(method, path, content)
+            return await self._asked.ask(method, path, content, answer_s=answer_s)
         except HttpFailed as error:
             raise self._strange(str(error)) from error
 
@@ -142,6 +181,10 @@ class Management:
         return f"the management API at {self._base} answered {code} for vhost {self.vhost!r}{_reason(answer)}"
 
 
+def _fingerprint(answer: HttpAnswer) -> bytes:
+    return hashlib.blake2b(answer.body, digest_size=16).digest()
+
+
 def _reason(answer: HttpAnswer) -> str:
     """What the API itself says about a refusal."""
     try:
@@ -159,12 +202,14 @@ async def management(
     """Talk to the management API of the broker at `address`. Raises ManagementRefused."""
     base, user, password = api_of(address, api)
     verify: ssl.SSLContext | bool = address.tls.verify if address.tls is not None else True
+    if base.startswith("http:"):
+        verify = False  # nothing to verify; to read all certificates of this machine takes a while
     if verify and address.tls is not None and address.tls.ca_file is not None:
         verify = ssl.create_default_context(cafile=address.tls.ca_file)
     login = b64encode(f"{user}:{password}".encode()).decode()
     headers = {"authorization": f"Basic {login}"}
     async with asking(base, headers=headers, answer_s=timeout_s, verify=verify) as asked:
-        yield Management(asked, base, user, address.vhost, need)
+        yield Management(asked, base, user, address.vhost, need, answer_s=timeout_s)
 
 
 async def list_queues(address: Address, api: str | None) -> list[QueueInfo]:
@@ -177,5 +222,5 @@ async def list_queues(address: Address, api: str | None) -> list[QueueInfo]:
                 type=str(item.get("type", "classic")),
                 exclusive=bool(item.get("exclusive")),
             )
-            async for item in asked.every("queues", "name,type,exclusive,arguments")
+            for item in (await asked.every("queues", "name,type,exclusive,arguments")).items
         ]

@@ -82,6 +82,8 @@ class Board:
         match event:
             case events.Confirmed() | events.Late() | events.Decided() | events.LettersStored():
                 pass  # letters are counted by the metrics
+            case events.QueuesAlike():
+                pass  # what was told of them is kept
             case events.GroupingSeen():
                 pass  # health has a note of it
             case events.QueueSeen(queue=queue, vhost=vhost):

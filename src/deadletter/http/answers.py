@@ -33,8 +33,11 @@ class NobodyAnswers(HttpFailed):
 class Asking(Protocol):
     """A conversation with one server."""
 
-    async def ask(self, method: str, path: str, content: object = None) -> HttpAnswer:
-        """`path` is below the server's URL, and encoded; `content` is sent as JSON. Raises HttpFailed.
+    async def ask(
+        self, method: str, path: str, content: object = None, *, answer_s: float | None = None
+    ) -> HttpAnswer:
+        """`path` is below the server's URL, and encoded; `content` is sent as JSON. `answer_s`: how long this
+        answer may take to come, where that is not the usual time. Raises HttpFailed.
 
         After another question it may be asked twice: when the connection that was kept had just ended.
         """

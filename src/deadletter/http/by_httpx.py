@@ -27,15 +27,17 @@ class HttpxAsking:
         self._client = client
         self._url = url
 
-    async def ask(self, method: str, path: str, content: object = None) -> HttpAnswer:
+    async def ask(
+        self, method: str, path: str, content: object = None, *, answer_s: float | None = None
+    ) -> HttpAnswer:
         asking = _ASKING.set(True)
         try:
             try:
-                told = await self._send(method, path, content)
+                told = await self._send(method, path, content, answer_s)
             except httpx.RemoteProtocolError:
                 # A connection that was kept was closed at the other end in this very moment. Whatever we ask
                 # may be asked twice.
-                told = await self._send(method, path, content)
+                told = await self._send(method, path, content, answer_s)
         except httpx.ConnectError as error:
             raise NobodyAnswers(_words(error)) from error
         except httpx.HTTPError as error:
@@ -44,8 +46,10 @@ class HttpxAsking:
             _ASKING.reset(asking)
         return HttpAnswer(method, told.status_code, told.content)
 
-    async def _send(self, method: str, path: str, content: object) -> httpx.Response:
-        return await self._client.request(method, f"{self._url}/{path}", json=content)
+    async def _send(self, method: str, path: str, content: object, answer_s: float | None) -> httpx.Response:
+        usual = self._client.timeout
+        patience = usual if answer_s is None else httpx.Timeout(answer_s, connect=usual.connect)
+        return await self._client.request(method, f"{self._url}/{path}", json=content, timeout=patience)
 
 
 def _words(error: Exception) -> str:

@@ -49,15 +49,18 @@ class PlainHttp:
         self._connect_s = connect_s
         self._kept: list[_Line] = []
 
-    async def ask(self, method: str, path: str, content: object = None) -> HttpAnswer:
+    async def ask(
+        self, method: str, path: str, content: object = None, *, answer_s: float | None = None
+    ) -> HttpAnswer:
         question = self._question(method, path, content)
+        silent_s = self._answer_s if answer_s is None else answer_s
         if self._kept:
             try:
-                return await self._exchange(self._kept.pop(), method, question)
+                return await self._exchange(self._kept.pop(), method, question, silent_s)
             except _ClosedAtRest:
                 self.close()  # those beside it are as old
         try:
-            return await self._exchange(await self._open(), method, question)
+            return await self._exchange(await self._open(), method, question, silent_s)
         except _ClosedAtRest as error:
             raise HttpFailed("the connection was closed without an answer") from error
 
@@ -91,18 +94,18 @@ class PlainHttp:
             raise NobodyAnswers(words) from error
         return _Line(reader, writer)
 
-    async def _exchange(self, line: _Line, method: str, question: bytes) -> HttpAnswer:
+    async def _exchange(self, line: _Line, method: str, question: bytes, answer_s: float) -> HttpAnswer:
         try:
             line.writer.write(question)
-            reading = _Reading(line.reader, self._answer_s)
-            async with asyncio.timeout(self._answer_s):
+            reading = _Reading(line.reader, answer_s)
+            async with asyncio.timeout(answer_s):
                 await line.writer.drain()
             answer = HttpAnswer(method, *await reading.answer())
         except BaseException as error:
             line.writer.close()  # whatever still comes on it would be taken for the next answer
             match error:
                 case TimeoutError():
-                    raise HttpFailed(f"no answer within {self._answer_s:g} s") from error
+                    raise HttpFailed(f"no answer within {answer_s:g} s") from error
                 case asyncio.IncompleteReadError():
                     raise HttpFailed("the connection was closed in the middle of the answer") from error
                 case OSError():

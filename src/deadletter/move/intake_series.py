@@ -76,10 +76,13 @@ class Intakes:
 
     async def begin(self) -> None:
         """The first one."""
-        channel = await self._taking.channel()
-        self._strangers = await self._consumers(channel)
-        await channel.close()
-        await self._start(await self._prepare(None), self._left_over())
+        first = await self._prepare(None)
+        try:
+            self._strangers = await self._consumers(first.channel)  # before it is one of them
+        except BaseException:
+            first.channel.abandon()
+            raise
+        await self._start(first, self._left_over())
 
     async def turn(self, *, calm: bool) -> None:
         """Let another intake continue where the present one has done its part.

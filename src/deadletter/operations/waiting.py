@@ -120,7 +120,7 @@ async def waiting_queues(addresses: Sequence[Address], api: str | None) -> list[
 
     async def ask(link: Link) -> list[WaitingQueue]:
         async with management(link.address, api, need=_NEED) as asked:
-            all_of_them = [str(item["name"]) async for item in asked.every("queues", "name")]
+            all_of_them = [str(item["name"]) for item in (await asked.every("queues", "name")).items]
         connection = await link.connection("consume")
         found = []
         for name in all_of_them:

@@ -1,7 +1,8 @@
 """A look around: which queues there are, how deep they are, and what shape they are in.
 
-Every few seconds the list of queues and the policies (three requests); the whole shape when one of them
-changed, and now and then.
+Every few seconds the list of queues and the policies (three requests, four where there are very many queues);
+the whole shape when one of them changed, and now and then. What was told of a queue the last time is not read
+again, and of thousands that look as they did nobody is told one by one.
 From it come the queues that a watch's pattern names, the depths that metrics and alerts show, the origins
 that throw away their oldest message when they are full, and the one queue from which letters of an origin go
 back where a fanout gives a copy to several.
@@ -14,11 +15,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from deadletter.amqp.address import Address
-from deadletter.broker.live_topology import COLUMNS, policies_of, queue_state, told_of, topology_of
-from deadletter.broker.management import Management
+from deadletter.broker.live_topology import (
+    BRIEF_COLUMNS,
+    COLUMNS,
+    policies_of,
+    queue_state,
+    shape_of,
+    told_of,
+)
+from deadletter.broker.management import Listing, Management
 from deadletter.config.settings import Watch
 from deadletter.core.layouts.naming import DUE, HELD, PARKED
 from deadletter.core.letter.names import is_ours
@@ -28,7 +36,7 @@ from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.topology.merging import BrokerPolicy, Chooser
 from deadletter.core.topology.safekeeping import Told
 from deadletter.core.topology.vhost import Queue, QueueState, Topology
-from deadletter.service.telling.service_events import QueueGone, QueueSeen, ServiceEvent
+from deadletter.service.telling.service_events import QueueGone, QueuesAlike, QueueSeen, ServiceEvent
 
 SHAPE_S: Final = 60.0
 """The whole shape is read again after this, even if the list of queues did not change."""
@@ -126,6 +134,21 @@ def why_not(queue: Queue) -> str | None:
     return None
 
 
+class _Noted(NamedTuple):
+    """A queue as the broker told of it, and what that means."""
+
+    item: Mapping[str, Any]
+    state: QueueState
+    told: Told | None
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> _Noted:
+        return cls(item, queue_state(item), told_of(item))
+
+    def declared_as(self, item: Mapping[str, Any]) -> bool:
+        return bool(self.item.get("arguments") == item.get("arguments"))
+
+
 class Surveyor:
     """Looks, and tells what it saw."""
 
@@ -143,8 +166,10 @@ class Surveyor:
         self._clock = clock
         self._stored = stored
         """Queues whose letters come into the store."""
-        self._known: frozenset[tuple[str, str]] = frozenset()
-        self._told: set[str] = set()
+        self._listing: Listing | None = None
+        self._noted: dict[str, _Noted] = {}
+        self._seen: dict[str, tuple[QueueState, QueueSeen]] = {}
+        """What was told of queues last, and of which state."""
         self._read_at: float | None = None
         self._changed_at = 0.0
         """When the policies were last seen to be others."""
@@ -161,67 +186,124 @@ class Surveyor:
     async def look(self, asked: Management, *, anew: bool = False) -> Sight:
         """Look now; `anew`: at the whole shape, whatever changed. Raises ManagementRefused."""
         looked_ms = time.time_ns() // 1_000_000
-        items = [item async for item in asked.every("queues", COLUMNS)]
+        listing = await asked.every("queues", COLUMNS, before=self._listing)
+        sight = await self._see(asked, listing, anew=anew)
+        self._looked_ms = looked_ms
+        return sight
+
+    async def look_again(self, asked: Management) -> Sight:
+        """Right after a look, at what was declared meanwhile: figures are those of the look, which cost a
+        broker most. The next one sees everything anew."""
+        brief = await asked.every("queues", BRIEF_COLUMNS)
+        known = self._noted
+        items = [
+            noted.item
+            if (noted := known.get(str(item["name"]))) is not None and noted.declared_as(item)
+            else item
+            for item in brief.items
+        ]
+        sight = await self._see(asked, Listing(items), anew=True)
+        self._read_at = None
+        return sight
+
+    async def _see(self, asked: Management, listing: Listing, *, anew: bool) -> Sight:
         policies = await policies_of(asked)
-        states = {str(item["name"]): queue_state(item) for item in items}
-        known = frozenset((str(item["name"]), str(item.get("arguments"))) for item in items)
+        noted, fresh, others = self._compare(listing)
         now = self._clock()
-        changed = self.sight is None or tuple(Chooser(policies.all).policies) != self.sight.shape.policies
+        sight = self.sight
+        changed = sight is None or tuple(Chooser(policies.all).policies) != sight.shape.policies
         if changed:
             self._changed_at = now
         if (
             anew
             or changed
-            or self.sight is None
-            or known != self._known
+            or sight is None
+            or others
             or self._read_at is None
             or now - self._read_at > SHAPE_S
             or _hides(policies.all)
         ):
-            self.sight = see(await topology_of(asked, self._address), self._watches)
-            self._known, self._read_at = known, now
+            shape = await shape_of(asked, self._address, listing.items, policies.all)
+            sight = see(shape, self._watches)
+            self._read_at = now
+        elif fresh:
+            sight = replace(sight, shape=_with(sight.shape, {name: noted[name].state for name in fresh}))
         # Right after a change what we compute is newer than what the broker tells; if we may know it all.
         believed = not policies.complete or now - self._changed_at > FIGURES_S
-        told = {str(item["name"]): one for item in items if (one := told_of(item)) is not None}
-        self.sight = replace(self.sight, shape=_with(self.sight.shape, states), told=told if believed else {})
-        self._looked_ms = looked_ms
-        self._tell(states)
+        told = {name: one.told for name, one in noted.items() if one.told is not None} if believed else {}
+        self._listing, self._noted = listing, noted
+        self.sight = replace(sight, told=told)
+        self._tell(self.sight)
         return self.sight
 
-    def _tell(self, states: Mapping[str, QueueState]) -> None:
-        assert self.sight is not None
-        watched = {one.queue for one in self.sight.watched}
+    def _compare(self, listing: Listing) -> tuple[dict[str, _Noted], list[str], bool]:
+        """Every queue; the names of those that are not as they were told last; and whether there are others
+        than last time, or others of the same name."""
+        if listing is self._listing:
+            return self._noted, [], False
+        noted: dict[str, _Noted] = {}
+        fresh: list[str] = []
+        others = False
+        for item in listing.items:
+            name = str(item["name"])
+            known = self._noted.get(name)
+            if known is None or known.item != item:
+                others = others or known is None or not known.declared_as(item)
+                known = _Noted.of(item)
+                fresh.append(name)
+            noted[name] = known
+        return noted, fresh, others or len(noted) != len(self._noted)
+
+    def _tell(self, sight: Sight) -> None:
+        watched = {one.queue for one in sight.watched}
         shown = watched | {
-            name for name in states if name in (DUE, PARKED) or name.startswith(HELD) or name in self._stored
+            name
+            for name in self._noted
+            if name in (DUE, PARKED) or name.startswith(HELD) or name in self._stored
         }
         wall_ms = time.time() * 1000
-        for name in shown & states.keys():
-            state = states[name]
-            self._emit(
-                QueueSeen(
-                    queue=name,
-                    watched=name in watched,
-                    depth=state.messages,
-                    consumers=state.consumer_count,
-                    growth_per_s=state.growth_per_s,
-                    oldest_s=None
-                    if state.oldest_at_ms is None or not state.messages
-                    else max(0.0, (wall_ms - state.oldest_at_ms) / 1000),
-                    vhost=self._address.vhost,
-                    in_per_s=state.in_per_s,
-                    out_per_s=state.delivered_per_s,
-                )
-            )
-        for name in self._told - shown:
+        seen: dict[str, tuple[QueueState, QueueSeen]] = {}
+        alike: list[QueueSeen] = []
+        for name in shown & self._noted.keys():
+            state = self._noted[name].state
+            before = self._seen.get(name)
+            if before is not None and before[0] is state and _lasts(before[1], watched=name in watched):
+                seen[name] = before
+                alike.append(before[1])
+            else:
+                now = self._as_seen(name, state, watched=name in watched, wall_ms=wall_ms)
+                seen[name] = (state, now)
+                self._emit(now)
+        if alike:
+            self._emit(QueuesAlike(queues=tuple(alike)))
+        for name in self._seen.keys() - seen.keys():
             self._emit(QueueGone(queue=name, vhost=self._address.vhost))
-        self._told = shown
+        self._seen = seen
+
+    def _as_seen(self, name: str, state: QueueState, *, watched: bool, wall_ms: float) -> QueueSeen:
+        return QueueSeen(
+            queue=name,
+            watched=watched,
+            depth=state.messages,
+            consumers=state.consumer_count,
+            growth_per_s=state.growth_per_s,
+            oldest_s=None
+            if state.oldest_at_ms is None or not state.messages
+            else max(0.0, (wall_ms - state.oldest_at_ms) / 1000),
+            vhost=self._address.vhost,
+            in_per_s=state.in_per_s,
+            out_per_s=state.delivered_per_s,
+        )
+
+
+def _lasts(told: QueueSeen, *, watched: bool) -> bool:
+    """Whether what was told of a state is still so; a letter grows older, whatever the broker says."""
+    return told.oldest_s is None and told.watched is watched
 
 
 def _with(shape: Topology, states: Mapping[str, QueueState]) -> Topology:
-    queues = {
-        name: replace(queue, state=states.get(name, queue.state)) for name, queue in shape.queues.items()
-    }
-    return replace(shape, queues=queues)
+    there = {name: replace(shape.queues[name], state=state) for name, state in states.items()}
+    return replace(shape, queues={**shape.queues, **there})
 
 
 def _hides(policies: Iterable[BrokerPolicy]) -> bool:

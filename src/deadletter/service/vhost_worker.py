@@ -54,7 +54,7 @@ from deadletter.service.queue_workers import QueueWorkers
 from deadletter.service.replaying.replayer import Replayer
 from deadletter.service.storing.store_lines import StoreLines
 from deadletter.service.storing.storekeeper import Storekeeper
-from deadletter.service.survey import Sight, Surveyor, UnackedSeen
+from deadletter.service.survey import Sight, Surveyor
 from deadletter.service.sweeps import Swept
 from deadletter.service.task_set import TaskSet
 from deadletter.service.telling.fate_counter import FateCounter
@@ -108,17 +108,17 @@ class VhostWorker:
             limits=self._deliveries,
             emit=emit,
         )
+        self._surveyor = Surveyor(address, self._watches, emit, stored=self.store_lines.queues)
         self.replayer: Replayer = Replayer(
             keeper,
             vhost=address.vhost,
             alone=alone,
             ways=self.ways,
             gates=self.gates,
-            unacked=self._in_hand,
+            unacked=self._surveyor.in_hand,
             schemas=settings.desk.schemas,
             emit=emit,
         )
-        self._surveyor = Surveyor(address, self._watches, emit, stored=self.store_lines.queues)
         self._lookout = Lookout(self._look_now.set)
         self._custody = Custody(emit)
         self._vigil: Vigil | None = None
@@ -189,16 +189,11 @@ class VhostWorker:
         self._own_topology = OwnTopology(link, asked, self._settings, self._emit)
         self._vigil = Vigil(link)
         await asyncio.to_thread(self.queue_workers.study)
-        sight = await self._first_look(asked)
-        await self._own_topology.lay(
-            sight.shape, self.queue_workers.levels_ms(), self.queue_workers.numbered_ms()
-        )
-        sight = await self._first_look(asked)  # with what was declared just now
+        sight = await self._lay(asked, await self._first_look(asked))
         safety = await self._take_care(asked, sight)
         if (safety.threats or safety.refusing) and not self._been_ready:
             raise ServiceRefused(f"letters would not be safe in our queues: {safety.why}")
-        if await self._own_topology.take_off_limits(sight, self.store_lines.queues):
-            sight = await self._surveyor.look(asked, anew=True)
+        sight = await self._take_off_limits(asked, sight)
         await self.news.on(link)
         await policy_events.listen(link, sight.shape, self._look_now.set)
         self._take_up(sight)
@@ -210,6 +205,20 @@ class VhostWorker:
         self._been_ready = True
         self.ready.set()
         self._on_ready()
+
+    async def _lay(self, asked: Management, sight: Sight) -> Sight:
+        """Declare what is missing; what is to be seen then."""
+        assert self._own_topology is not None
+        levels_ms, numbered_ms = self.queue_workers.levels_ms(), self.queue_workers.numbered_ms()
+        laid = await self._own_topology.lay(
+            sight.shape, levels_ms, numbered_ms, lambda: self._surveyor.look_again(asked)
+        )
+        return laid or sight
+
+    async def _take_off_limits(self, asked: Management, sight: Sight) -> Sight:
+        assert self._own_topology is not None
+        changed = await self._own_topology.take_off_limits(sight, self.store_lines.queues)
+        return await self._surveyor.look_again(asked) if changed else sight
 
     def _take_up(self, sight: Sight) -> None:
         self.queue_workers.take_up(sight)
@@ -293,12 +302,7 @@ class VhostWorker:
             try:
                 sight = await self._surveyor.look(asked, anew=look.anew)
                 await self._take_care(asked, sight)
-                assert self._own_topology is not None
-                await self._own_topology.lay(
-                    sight.shape, self.queue_workers.levels_ms(), self.queue_workers.numbered_ms()
-                )
-                if await self._own_topology.take_off_limits(sight, self.store_lines.queues):
-                    sight = await self._surveyor.look(asked, anew=True)
+                sight = await self._take_off_limits(asked, await self._lay(asked, sight))
             except (ManagementRefused, ServiceRefused) as error:
                 self._api_fails(str(error), self._settings.serve.survey_ms / 1000)
                 continue
@@ -324,9 +328,6 @@ class VhostWorker:
         if limits is not None:
             state = replace(state, max_length=limits.max_length, drops_head=limits.drops_head)
         self.gates.observe(origin, state)
-
-    def _in_hand(self, queue: str) -> UnackedSeen | None:
-        return self._surveyor.in_hand(queue)
 
     # -- policies ----------------------------------------------------------------------------------------
     def _on_policies(self, policies: Policies) -> None:

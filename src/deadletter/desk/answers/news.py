@@ -150,6 +150,7 @@ class News:
             case (
                 events.Late()
                 | events.Decided()
+                | events.QueuesAlike()
                 | events.ReplaysSeen()
                 | events.BudgetSeen()
                 | events.HousekeepingDone()

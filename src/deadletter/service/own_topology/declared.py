@@ -6,7 +6,7 @@ Nothing starts before it is there. Whether letters are safe in it is looked at a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from deadletter.broker.declare import DeclareOutcome, declare, put_policy
 from deadletter.broker.live_topology import topology_of
@@ -36,9 +36,14 @@ class OwnTopology:
         self._told: set[str] = set()
 
     async def lay(
-        self, shape: Topology | None, levels_ms: Iterable[int], numbered_ms: Sequence[int] | None
-    ) -> None:
-        """Declare what is missing. `shape` is the vhost as it is; None: look first, something is wrong."""
+        self,
+        shape: Topology | None,
+        levels_ms: Iterable[int],
+        numbered_ms: Sequence[int] | None,
+        look: Callable[[], Awaitable[Sight]] | None = None,
+    ) -> Sight | None:
+        """Declare what is missing. `shape` is the vhost as it is; None: look first, something is wrong.
+        `look` is how whoever asks sees it again where something was declared, and what it saw comes back."""
         wanted = frozenset(levels_ms)
         numbered = None if numbered_ms is None else tuple(numbered_ms)
         if shape is None:
@@ -46,14 +51,19 @@ class OwnTopology:
         there = frozenset(shape.queues)
         plan = serving(shape, levels_ms=wanted, numbered_ms=numbered)
         if self._laid == (wanted, numbered, there & plan.queues.keys()) and plan.queues.keys() <= there:
-            return
+            return None
         items = await declare(self._link, self._settings.broker.api, plan, shape)
         refused = [item for item in items if item.outcome is DeclareOutcome.REFUSED]
         if refused:
             told = "; ".join(f"{item.subject}: {item.why}" for item in refused[:5])
             raise ServiceRefused(f"what the service needs could not be declared: {told}")
-        self._adopt(plan, await topology_of(self._asked, self._link.address))
+        seen: Sight | None = None
+        if any(item.outcome is not DeclareOutcome.THERE for item in items):
+            seen = await look() if look is not None else None
+            shape = await topology_of(self._asked, self._link.address) if seen is None else seen.shape
+        self._adopt(plan, shape)
         self._laid = (wanted, numbered, frozenset(plan.queues))
+        return seen
 
     def _adopt(self, plan: Topology, live: Topology) -> None:
         """Queues that somebody declared before us may hold letters otherwise than planned; what other

@@ -15,7 +15,7 @@ from typing import Final
 from deadletter.errors import DeadletterError, StoreRefused
 from deadletter.operations.records.store_records import StoreRecords
 from deadletter.service.storing.forgetting import mistake
-from deadletter.service.telling.service_events import QueueSeen, Recovered, ServiceEvent, Trouble
+from deadletter.service.telling.service_events import QueuesAlike, QueueSeen, Recovered, ServiceEvent, Trouble
 from deadletter.store.journal.journal_store import JournalStore
 from deadletter.store.journal.samples import QueueSample
 
@@ -72,8 +72,16 @@ class QueueSampler:
         self._seen: dict[tuple[str, str, int], _Minute] = {}
 
     def __call__(self, event: ServiceEvent) -> None:
-        if not isinstance(event, QueueSeen):
-            return
+        match event:
+            case QueueSeen():
+                self._see(event)
+            case QueuesAlike(queues=queues):
+                for one in queues:  # each look counts: what is kept is their mean
+                    self._see(one)
+            case _:
+                pass
+
+    def _see(self, event: QueueSeen) -> None:
         place = (event.vhost, event.queue, int(self._now_s() // 60))
         if place not in self._seen:
             if len(self._seen) >= QUEUES:

@@ -60,13 +60,20 @@ class AlertBook:
         self._clock = clock
         self._alerts = alerts or Alerts()
         self._growth: dict[str, _Growth] = {}
+        self._calm: set[tuple[str, str]] = set()
+        """Queues, by vhost and name, of which nothing is wrong until they are seen otherwise."""
 
     def hear(self, event: events.ServiceEvent) -> None:
         """One fact. Most are not about alerts."""
         match event:
             case events.QueueSeen():
                 self._queue_seen(event)
-            case events.QueueGone(queue=queue):
+            case events.QueuesAlike(queues=queues):
+                for seen in queues:
+                    if (seen.vhost, seen.queue) not in self._calm:
+                        self._queue_seen(seen)
+            case events.QueueGone(queue=queue, vhost=vhost):
+                self._calm.discard((vhost, queue))
                 self._queue_gone(queue)
             case events.GateChanged():
                 self._gate_changed(event)
@@ -95,21 +102,28 @@ class AlertBook:
 
     def settle(self, settings: AlertSettings) -> None:
         """Other thresholds from now on. What is active is measured with them when it is seen next."""
-        self._settings = settings
+        if settings != self._settings:
+            self._settings = settings
+            self._calm.clear()
 
     # -- queues -------------------------------------------------------------------------------------------
 
     def _queue_seen(self, seen: events.QueueSeen) -> None:
+        calm = True
         if seen.queue.startswith(HELD):
-            self._held(seen)
+            calm = self._held(seen)
         elif seen.watched and not is_ours(seen.queue):
-            self._depth(seen)
-            self._age(seen)
+            well = self._depth(seen), self._age(seen)
             self._growing(seen)
+            calm = all(well) and self._settings.growth_per_minute is None
+        if calm and len(self._calm) < MAX_QUEUES:
+            self._calm.add((seen.vhost, seen.queue))
+        else:
+            self._calm.discard((seen.vhost, seen.queue))
 
-    def _depth(self, seen: events.QueueSeen) -> None:
+    def _depth(self, seen: events.QueueSeen) -> bool:
         settings = self._settings
-        self._measure(
+        return self._measure(
             f"depth:{seen.queue}",
             seen.depth,
             settings.depth_warning,
@@ -118,12 +132,12 @@ class AlertBook:
             "{:,.0f}".format,
         )
 
-    def _age(self, seen: events.QueueSeen) -> None:
+    def _age(self, seen: events.QueueSeen) -> bool:
         settings = self._settings
         if seen.oldest_s is None and seen.depth:
-            return  # nobody knows; that is no news
+            return True  # nobody knows; that is no news
         age_ms = round((seen.oldest_s or 0) * 1000)
-        self._measure(
+        return self._measure(
             f"age:{seen.queue}",
             age_ms,
             settings.age_warning_ms,
@@ -152,10 +166,10 @@ class AlertBook:
         text = f"{seen.queue} grows by {smooth.per_minute:,.0f} letters a minute"
         self._measure(key, smooth.per_minute, limit, None, text, "{:,.0f}".format)
 
-    def _held(self, seen: events.QueueSeen) -> None:
+    def _held(self, seen: events.QueueSeen) -> bool:
         text = f"{seen.queue}: a guard holds {seen.depth:,} letters"
         limit = self._settings.held
-        self._measure(f"held:{seen.queue}", seen.depth, limit, None, text, "{:,.0f}".format)
+        return self._measure(f"held:{seen.queue}", seen.depth, limit, None, text, "{:,.0f}".format)
 
     def _queue_gone(self, queue: str) -> None:
         self._growth.pop(queue, None)
@@ -193,12 +207,14 @@ class AlertBook:
         critical: float | None,
         text: str,
         shown: Callable[[float], str],
-    ) -> None:
+    ) -> bool:
+        """Whether nothing is wrong, and nothing was."""
         severity = level(value, warning=warning, critical=critical, before=self._alerts.severity(key))
         limit = critical if severity is AlertSeverity.CRITICAL else warning
         if severity is not None and limit is not None:
             text = f"{text} ({severity} above {shown(limit)})"
         self._observe(key, severity, text)
+        return severity is None and self._alerts.severity(key) is None
 
     def _observe(self, key: str, severity: AlertSeverity | None, text: str) -> None:
         self._tell(self._alerts.observe(key, severity, text, self._clock()))

@@ -171,6 +171,7 @@ class LogListener:
             case (
                 events.Late()
                 | events.QueueSeen()
+                | events.QueuesAlike()
                 | events.BudgetSeen()
                 | events.ReplayCounted()
                 | events.ReplaysSeen()

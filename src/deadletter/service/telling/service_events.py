@@ -61,6 +61,14 @@ class QueueSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuesAlike:
+    """Queues that a look around saw exactly as the last one told of them. Who keeps what was told has nothing
+    to do; thousands of idle queues are one fact."""
+
+    queues: tuple[QueueSeen, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LettersStored:
     """A batch of letters is committed in the store."""
 
@@ -253,6 +261,7 @@ ServiceEvent: TypeAlias = (
     | Late
     | Decided
     | QueueSeen
+    | QueuesAlike
     | LettersStored
     | GroupingSeen
     | ReplayChanged

@@ -82,6 +82,8 @@ class Metrics:
                 pass  # counted once it is confirmed
             case events.QueueSeen():
                 self._see(event)
+            case events.QueuesAlike():
+                pass  # gauges stay as they are
             case events.LettersStored(new=new, copies=copies, again=again, seconds=took):
                 for what, number in (("new", new), ("copy", copies), ("again", again)):
                     self._series[STORED].add((what,), number)

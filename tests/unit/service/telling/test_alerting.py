@@ -5,18 +5,29 @@ About `service.telling.alerting`, `service.telling.alerts`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from deadletter.config.settings import AlertSettings
 from deadletter.core.guards.gate import GateState
 from deadletter.core.letter.names import PARKED
-from deadletter.service.telling.alerting import AlertChange, Alerts, AlertSeverity, Notice, level
+from deadletter.service.telling.alerting import (
+    MAX_ACTIVE,
+    OVERFLOW_KEY,
+    AlertChange,
+    Alerts,
+    AlertSeverity,
+    Notice,
+    level,
+)
 from deadletter.service.telling.alerts import AlertBook
 from deadletter.service.telling.service_events import (
     GateChanged,
     GrowthFound,
     LeaseChanged,
     QueueGone,
+    QueuesAlike,
     QueueSeen,
     Recovered,
     ServiceEvent,
@@ -155,10 +166,11 @@ class Desk:
         growth_per_minute: int | None = None,
         held: int | None = 100,
         breaker: bool = True,
+        most: int = MAX_ACTIVE,
     ) -> None:
         self.now = 0.0
         self.told: list[Notice] = []
-        settings = AlertSettings(
+        self.settings = AlertSettings(
             depth_warning=10,
             depth_critical=50,
             age_warning_ms=age_warning_ms,
@@ -168,7 +180,8 @@ class Desk:
             breaker=breaker,
             channels=("log",),
         )
-        self.book = AlertBook(settings, "shop", self.told.extend, lambda: self.now)
+        alerts = Alerts(max_active=most)
+        self.book = AlertBook(self.settings, "shop", self.told.extend, lambda: self.now, alerts)
 
     def hear(self, *events: ServiceEvent) -> list[tuple[str, str, str]]:
         """What was told then: change, severity, key."""
@@ -213,6 +226,49 @@ def test_a_deep_queue_warns_escalates_and_recovers() -> None:
     assert desk.after(30) == [("recovered", "warning", "depth:orders.dlq")]
     assert desk.told[-1].text == "orders.dlq holds 8 letters"
     assert desk.book.active() == ()
+
+
+def test_queues_that_look_as_they_did_are_measured_only_where_something_is_wrong() -> None:
+    desk = Desk()
+    calm, deep = queue(1), queue(11, "bills.dlq")
+    assert desk.hear(calm, deep) == [("raised", "warning", "depth:bills.dlq")]
+    assert desk.hear(QueuesAlike(queues=(calm, deep))) == []
+    assert [alert.key for alert in desk.book.active()] == ["depth:bills.dlq"]
+    desk.hear(queue(8, "bills.dlq"))
+    desk.now += 30
+    assert desk.hear(QueuesAlike(queues=(queue(8, "bills.dlq"),))) == [
+        ("recovered", "warning", "depth:bills.dlq")
+    ]
+
+
+def test_other_thresholds_are_for_queues_that_look_as_they_did_too() -> None:
+    desk = Desk()
+    assert desk.hear(queue(7)) == []
+    desk.book.settle(replace(desk.settings, depth_warning=5))
+    assert desk.hear(QueuesAlike(queues=(queue(7),))) == [("raised", "warning", "depth:orders.dlq")]
+
+
+def test_one_alert_too_many_is_raised_when_there_is_room() -> None:
+    desk = Desk(most=2)
+    third = queue(11, "c.dlq")
+    desk.hear(queue(11, "a.dlq"), queue(11, "b.dlq"), third)
+    assert OVERFLOW_KEY in {alert.key for alert in desk.book.active()}
+    desk.hear(queue(0, "a.dlq"), queue(0, "b.dlq"))
+    desk.after(60)
+    assert ("raised", "warning", "depth:c.dlq") in desk.hear(QueuesAlike(queues=(third,)))
+
+
+def test_growth_fades_in_queues_that_look_as_they_did() -> None:
+    desk = Desk(growth_per_minute=60)
+    for _ in range(60):
+        desk.hear(queue(0, growth=2))
+        desk.now += 5
+    still = QueuesAlike(queues=(queue(0),))
+    told: list[tuple[str, str, str]] = []
+    for _ in range(60):
+        told += desk.hear(still)
+        desk.now += 5
+    assert told == [("recovered", "warning", "growth:orders.dlq")]
 
 
 @pytest.mark.parametrize("name", [PARKED, "deadletter.due", "deadletter.delay.1000"])
