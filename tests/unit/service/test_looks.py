@@ -17,6 +17,7 @@ from deadletter.broker import management
 from deadletter.broker.management import Management
 from deadletter.config.settings import Mode, Watch
 from deadletter.errors import ManagementRefused
+from deadletter.http.by_httpx import HttpxAsking
 from deadletter.service.survey import Surveyor
 from deadletter.service.telling.service_events import QueueGone, QueuesAlike, QueueSeen, ServiceEvent
 
@@ -92,7 +93,8 @@ class Looking:
             parse_addresses("amqp://guest:guest@here/")[0], [ALL], self.told.append, lambda: self.now
         )
         client = httpx.AsyncClient(transport=httpx.MockTransport(self.api))
-        self.asked = Management(client, "http://here/api", "guest", "/", "a test")
+        asking = HttpxAsking(client, "http://here/api")
+        self.asked = Management(asking, "http://here/api", "guest", "/", "a test")
 
     async def look(self) -> tuple[list[str], list[ServiceEvent]]:
         """What was asked, and what was told."""
