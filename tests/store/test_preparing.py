@@ -9,8 +9,10 @@ import asyncio
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,20 @@ async def test_the_table_has_exactly_its_shape(ground: Ground) -> None:
                 "id|integer||NO|\nname|character varying|100|YES|\nmax_retries|integer||YES|"
             )
             assert "PRIMARY KEY (id)" in ground.definition()
+
+
+async def test_a_new_file_has_large_pages_and_one_that_is_there_keeps_its_own(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    for name, made in (("new.db", ""), ("old.db", "CREATE TABLE theirs (id integer)")):
+        path = tmp_path / name
+        if made:
+            with closing(sqlite3.connect(path)) as before:
+                before.execute("PRAGMA page_size = 4096")
+                before.execute(made)
+        await migrate(f"sqlite:///{path}")
+        with closing(sqlite3.connect(path)) as after:
+            sizes += after.execute("PRAGMA page_size").fetchone()
+    assert sizes == [8192, 4096]
 
 
 FOREIGN = [

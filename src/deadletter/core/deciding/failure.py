@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from deadletter.core.deciding import failure_payloads as payloads
 from deadletter.core.deciding.failure_payloads import Payload
@@ -63,8 +63,7 @@ class Framework(StrEnum):
     """Nobody's: headers under names that many teams came upon."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(NamedTuple):
     """What is known of the error. `queue` is where the framework says it happened, in `queue_header`."""
 
     framework: Framework
@@ -188,7 +187,7 @@ def read_failure(headers: Mapping[str, object], body: bytes = b"") -> Failure | 
     """What the letter says of its error; None when nothing in it is recognised."""
     if headers:
         for dialect in _DIALECTS:
-            if any(mark in headers for mark in dialect.marks):
+            if not headers.keys().isdisjoint(dialect.marks):
                 return _read(dialect, headers)
         if _is_celery(headers):
             task = _text(headers, "task", MAX_TYPE_CHARS)
@@ -222,7 +221,12 @@ def _read(dialect: _Dialect, headers: Mapping[str, object]) -> Failure:
 
 
 def _text(headers: Mapping[str, object], header: str | None, limit: int) -> str | None:
-    return header_values.text(headers.get(header), limit) or None if header else None
+    if header is None:
+        return None
+    value = headers.get(header)
+    if type(value) is str:  # nearly all of them
+        return value[:limit] or None
+    return header_values.text(value, limit) or None
 
 
 def _queue(headers: Mapping[str, object], header: str | None) -> str | None:

@@ -51,7 +51,9 @@ def packed(data: bytes, known: bytes = b"") -> bytes:
         return _PLAIN + data
     small_one = len(data) <= _SMALL_BYTES
     level, window = (_SMALL_LEVEL, _SMALL_WINDOW) if small_one else (_LEVEL, _WINDOW)
-    press = zlib.compressobj(level, zlib.DEFLATED, window, zdict=_DICTIONARY_1 + known)
+    # In what is known is a letter's every name, so ours would only take time. Whoever unpacks has both before
+    # it, and what is told is how far back something is: only the nearer one is ever meant.
+    press = zlib.compressobj(level, zlib.DEFLATED, window, zdict=known or _DICTIONARY_1)
     small = b"".join((_DEFLATED, press.compress(data), press.flush()))
     return small if len(small) <= len(data) else _PLAIN + data
 

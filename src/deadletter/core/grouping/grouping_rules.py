@@ -70,6 +70,8 @@ class Grouping:
     def of(self, symptom: Symptom) -> Fingerprint:
         """The group of a failure."""
         found = fingerprint(symptom, self.own)
+        if not self.rules and names.FINGERPRINT not in (symptom.headers or {}):
+            return found
         given = _header(symptom.headers or {}, names.FINGERPRINT)
         fitting = [rule for rule in self.rules if rule.matches(symptom, found)]
         ruled = next((rule.category.value for rule in fitting if rule.category is not None), "")

@@ -23,7 +23,7 @@ from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import View
 from deadletter.core.letter.parking import Cause
-from deadletter.core.letter.same_letter import likeness
+from deadletter.core.letter.same_letter import likeness, not_ours
 from deadletter.errors import MessageError
 
 TEXT_BYTES: Final = 16 * 1024
@@ -218,8 +218,8 @@ def _undecodable(properties: View, body: bytes, cause: str, failure: Failure | N
 def _text(properties: View, headers: Mapping[str, object], body: bytes, failure: Failure | None) -> str:
     """Ids, the application's own headers, the error, and the beginning of a body that is text."""
     words = [properties.message_id, properties.correlation_id, properties.type]
-    for name in headers:
-        if not name.startswith("deadletter-") and is_searched(name):
+    for name in not_ours(headers):
+        if is_searched(name):
             said = header_values.text(headers[name], HEADER_CHARS)
             words.append(f"{name} {said}" if said else name)
     if failure is not None:

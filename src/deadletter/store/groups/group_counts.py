@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -79,13 +77,7 @@ _RESOLVED: Final = (
 )
 
 
-@dataclass(slots=True)
-class _Seen:
-    letters: int = 0
-    first_ms: int = NEVER_FIRST_MS
-    last_ms: int = NEVER_LAST_MS
-    newest: list[tuple[int, str]] = field(default_factory=list)
-    """When each died, and of which release."""
+_OPEN: Final = RowState.OPEN.value
 
 
 async def count(
@@ -95,47 +87,51 @@ async def count(
     again."""
     if not came:
         return 0
-    seen: dict[int, _Seen] = {}
-    tally, size = Counter[TallyPlace](), Counter[TallyPlace]()
-    minutes = Counter[tuple[int, int]]()
-    tagged: dict[tuple[int, str, str], tuple[int, int, int]] = {}
+    seen: dict[int, list[tuple[int, str]]] = {}
+    """When each died, and of which release."""
+    sizes: dict[TallyPlace, list[int]] = {}
+    minutes: dict[tuple[int, int], int] = {}
+    tagged: dict[tuple[int, str, str], list[int]] = {}
     for group, vhost, queue, letter in came:
         died_ms = letter.died_at_ms
-        one = seen.get(group)
-        if one is None:
-            one = seen[group] = _Seen()
-        one.letters += 1
-        one.first_ms = min(one.first_ms, died_ms)
-        one.last_ms = max(one.last_ms, died_ms)
-        one.newest.append((died_ms, letter.release))
-        place = (group, vhost, queue, RowState.OPEN.value)
-        tally[place] += 1
-        size[place] += len(letter.letter.body)
-        minutes[group, died_ms // MINUTE_MS] += 1
-        for kind, value in tags_of(letter):
-            tag = (group, kind, value)
-            letters, first_ms, last_ms = tagged.get(tag, (0, died_ms, died_ms))
-            tagged[tag] = (letters + 1, min(first_ms, died_ms), max(last_ms, died_ms))
-    await add_totals(
-        connection, [(one.letters, one.first_ms, one.last_ms, group) for group, one in sorted(seen.items())]
-    )
+        if (deaths := seen.get(group)) is None:
+            deaths = seen[group] = []
+        deaths.append((died_ms, letter.release))
+        place = (group, vhost, queue, _OPEN)
+        if (held := sizes.get(place)) is None:
+            held = sizes[place] = []
+        held.append(len(letter.letter.message.body))
+        minute = (group, died_ms // MINUTE_MS)
+        minutes[minute] = minutes.get(minute, 0) + 1
+        for tag in tags_of(letter):
+            key = (group, *tag)
+            if (times := tagged.get(key)) is None:
+                times = tagged[key] = []
+            times.append(died_ms)
+    totals = [(len(deaths), min(deaths)[0], max(deaths)[0], group) for group, deaths in sorted(seen.items())]
+    await add_totals(connection, totals)
     reopened = await _reopen(connection, seen, now_ms)
-    await add_tallies(connection, tally, size)
+    await add_tallies(
+        connection,
+        {place: len(held) for place, held in sizes.items()},
+        {place: sum(held) for place, held in sizes.items()},
+    )
     await COUNTS.put(connection, [(*place, letters) for place, letters in sorted(minutes.items())])
     if tagged:
-        await TAGS.put(connection, [(*tag, *told) for tag, told in sorted(tagged.items())])
+        rows = [(*tag, len(times), min(times), max(times)) for tag, times in sorted(tagged.items())]
+        await TAGS.put(connection, rows)
     return reopened
 
 
-def tags_of(letter: StoredLetter) -> list[tuple[str, str]]:
+def tags_of(letter: StoredLetter) -> tuple[tuple[str, str], ...]:
     """What a group tells of its letters beside their number."""
-    told = ("release", letter.release), ("host", letter.host)
-    return [(kind, _tag(value)) for kind, value in told if value]
+    return _tags(letter.release, letter.host)
 
 
 @lru_cache(maxsize=_TAGS_KNOWN)
-def _tag(value: str) -> str:
-    return clean(value)[:_TAG_CHARS]
+def _tags(release: str, host: str) -> tuple[tuple[str, str], ...]:
+    told = ("release", release), ("host", host)
+    return tuple((kind, clean(value)[:_TAG_CHARS]) for kind, value in told if value)
 
 
 async def add_totals(connection: AsyncConnection, rows: Sequence[tuple[int, int, int, int]]) -> None:
@@ -154,12 +150,14 @@ async def add_totals(connection: AsyncConnection, rows: Sequence[tuple[int, int,
     )
 
 
-async def _reopen(connection: AsyncConnection, seen: Mapping[int, _Seen], now_ms: int) -> int:
+async def _reopen(
+    connection: AsyncConnection, seen: Mapping[int, Sequence[tuple[int, str]]], now_ms: int
+) -> int:
     """A resolved group that fails after it was resolved is open again, and says since which release. A merged
     one opens the one into which it was merged."""
     failed: dict[int, list[tuple[int, str]]] = {}
     for group, number, resolved_ms in await asked_of(connection, _RESOLVED, "g.id", seen):
-        later = [one for one in seen[group].newest if one[0] > (resolved_ms or 0)]
+        later = [one for one in seen[group] if one[0] > (resolved_ms or 0)]
         if later:
             failed.setdefault(int(number), []).extend(later)
     for number, later in sorted(failed.items()):

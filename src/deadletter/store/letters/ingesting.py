@@ -15,7 +15,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -48,6 +48,7 @@ _HEAVY_BYTES: Final = 100_000
 _IN_A_ROW: Final = 50
 """After so many small ones others have their turn."""
 _INT_MAX: Final = 2**31 - 1
+_OPEN: Final = RowState.OPEN.value
 _LETTERS: Final = Bulk(
     table="deadletter_letters",
     columns=(
@@ -91,8 +92,7 @@ class Ingested:
     reopened: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A letter that has only to be written."""
 
     letter: StoredLetter
@@ -109,6 +109,13 @@ class _Done:
     again: int = 0
 
 
+_Kind: TypeAlias = tuple[str, str, str, str, str]
+
+
+def _kind(letter: StoredLetter) -> _Kind:
+    return letter.queue, letter.cause, letter.type, letter.routing_key, letter.vhost
+
+
 class Ingest:
     """One writer. It remembers what is committed: the ids of names and groups, and dictionaries."""
 
@@ -120,6 +127,8 @@ class Ingest:
         self._groups: dict[str, int] = {}
         self._letters: dict[str, int] = {}
         """Of groups that have no dictionary: how many letters came."""
+        self._kinds: dict[_Kind, tuple[int, ...]] = {}
+        """The ids of the names that letters of the batch have in common with many others."""
         self._fresh_names: dict[str, int] = {}
         self._fresh_groups: dict[str, int] = {}
         self._fresh_dictionaries: dict[str, Dictionary] = {}
@@ -232,24 +241,25 @@ class Ingest:
 
     def _row(self, one: Prepared, number: int, copy_of: int | None, now_ms: int) -> tuple[Any, ...]:
         letter = one.letter
+        queue, cause, kind, routing_key, vhost = self._kinds[_kind(letter)]
         return (
             number,
             one.same,
             one.message,
             copy_of,
-            self._name_id(letter.queue),
+            queue,
             self._group_id(letter.fingerprint.key),
-            RowState.OPEN.value,
-            self._name_id(letter.cause),
+            _OPEN,
+            cause,
             min(letter.attempt, _INT_MAX),
             letter.died_at_ms,
             now_ms,
-            min(len(letter.letter.body), _INT_MAX),
+            min(len(letter.letter.message.body), _INT_MAX),
             clean(letter.message_id),
-            self._name_id(letter.type),
-            self._name_id(letter.routing_key),
+            kind,
+            routing_key,
             clean(letter.error),
-            self._name_id(letter.vhost),
+            vhost,
         )
 
     # -- names, groups and dictionaries ------------------------------------------------------------------
@@ -264,14 +274,12 @@ class Ingest:
         return self._groups.get(key) or self._fresh_groups[key]
 
     async def _learn_names(self, connection: AsyncConnection, some: Iterable[StoredLetter]) -> None:
-        wanted = {
-            name
-            for one in some
-            for name in (one.vhost, one.queue, one.origin, one.cause, one.type, one.routing_key)
-        }
+        kinds = set(map(_kind, some))
+        wanted = {name for kind in kinds for name in kind} | {one.origin for one in some}
         missing = sorted({clean(name) for name in wanted} - self._names.keys())
         if missing:
             self._fresh_names.update(await name_ids(connection, missing))
+        self._kinds = {kind: tuple(map(self._name_id, kind)) for kind in kinds}
 
     async def _learn_groups(self, connection: AsyncConnection, some: Sequence[StoredLetter]) -> int:
         """A letter's group is always the one of its own key: into which that was merged is told by it."""

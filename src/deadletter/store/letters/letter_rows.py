@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -185,7 +184,7 @@ COUNTS: Final = Bulk(
 
 
 async def add_tallies(
-    connection: AsyncConnection, tally: Counter[TallyPlace], size: Counter[TallyPlace]
+    connection: AsyncConnection, tally: Mapping[TallyPlace, int], size: Mapping[TallyPlace, int]
 ) -> None:
     """So many letters and bytes more (or fewer) of a place. Once in a transaction, and
     everybody in the same order: nobody waits for one who waits for him."""
