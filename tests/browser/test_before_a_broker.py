@@ -17,7 +17,7 @@ from tests.recorded import url_of
 from tests.serving import Application, served
 
 SOON_MS = 90_000
-FRESH_MS = 30_000
+FRESH_MS = 45_000
 """The service looks around every minute: who sees letters before that has not waited for it."""
 SEATED: ViewportSize = {"width": 1440, "height": 900}
 

@@ -146,8 +146,8 @@ load_all_checks()
 
 
 def asked(operation: str, most: int, running: Running) -> None:
-    """So many requests of this operation, and those at the edges of what it takes. As `schema.parametrize` does,
-    but now: to think them out takes seconds, which every worker would spend on collecting."""
+    """So many requests of this operation, and those at the edges of what it takes. As `schema.parametrize`
+    does, but now: to think them out takes seconds, which every worker would spend on collecting."""
 
     @bounded(most)
     def ask(case: AnyCase) -> None:

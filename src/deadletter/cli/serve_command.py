@@ -162,7 +162,8 @@ def _tell_address(log: logs.Logs, url: str, page: str | None) -> None:
     """The log is read by others, so it never has the token; and what systemd keeps of our output is a log."""
     log.listener.log.info("answers HTTP", url=url)
     if page is not None and "JOURNAL_STREAM" not in os.environ:
-        print(f"the page: {page}", flush=True)
+        # In one piece: unbuffered, the end of a line is written by itself, and a line of the log comes between.
+        print(f"the page: {page}\n", end="", flush=True)
 
 
 async def _until_it_ends(service: Service, task_set: TaskSet) -> None:
