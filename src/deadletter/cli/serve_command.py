@@ -162,7 +162,7 @@ def _tell_address(log: logs.Logs, url: str, page: str | None) -> None:
     """The log is read by others, so it never has the token; and what systemd keeps of our output is a log."""
     log.listener.log.info("answers HTTP", url=url)
     if page is not None and "JOURNAL_STREAM" not in os.environ:
-        # In one piece: unbuffered, the end of a line is written by itself, and a line of the log comes between.
+        # In one piece: unbuffered, a line's end is written by itself, and the log's lines come between.
         print(f"the page: {page}\n", end="", flush=True)
 
 
