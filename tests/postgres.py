@@ -23,6 +23,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.prepared import prepare
 
 START_LIMIT_S = 60
 _USER = "dlq"
@@ -41,6 +44,7 @@ class PrivatePostgres:
         self.port = port
         self.url = self.database_url("deadletter")
         self._binaries = binaries
+        self._prepared: str | None = None
 
     def database_url(self, database: str, user: str = _USER, password: str = "secret") -> str:
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
@@ -70,6 +74,15 @@ class PrivatePostgres:
         """The URL of an empty database; it goes with the server."""
         name = f"test_{secrets.token_hex(4)}"
         self.psql(f"CREATE DATABASE {name}")
+        return self.database_url(name)
+
+    def prepared_database(self) -> str:
+        """The URL of a database that has had every migration, and nothing else."""
+        if self._prepared is None:
+            self._prepared = self.fresh_database()
+            prepare(self._prepared)
+        name = f"test_{secrets.token_hex(4)}"
+        self.psql(f"CREATE DATABASE {name} TEMPLATE {urlsplit(self._prepared).path.strip('/')}")
         return self.database_url(name)
 
     def psql(self, sql: str, url: str | None = None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.letters import letter
+from tests.prepared import prepare_file
 
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.letter import names
@@ -133,6 +134,7 @@ async def filled(store: LetterStore, now_ms: int) -> None:
 
 async def make(path: Path, now_ms: int) -> str:
     """A store with the collection in a file; its URL."""
+    prepare_file(path)
     async with open_letters(url_of(path), now_ms=lambda: now_ms) as store:
         await filled(store, now_ms)
     return url_of(path)

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.prepared import prepare_file
 from tests.recorded import parked, url_of
 
 from deadletter.core.grouping.stored_letter import StoredLetter
@@ -112,6 +113,7 @@ def letters(now_ms: int, seed: int = 7) -> list[StoredLetter]:
 
 async def stocked(path: Path, now_ms: int) -> str:
     """A store with them in a file; its URL."""
+    prepare_file(path)
     async with open_letters(url_of(path), now_ms=lambda: now_ms) as store:
         await store.ingest(letters(now_ms))
     return url_of(path)

@@ -276,7 +276,7 @@ async def test_an_origin_that_was_deleted_is_parked_as_missing(vhost: Vhost, tmp
         await shop(app, "quorum")
         await app.consume("orders", never)
         await app.publish("", "orders", letters("gone", 3))
-        await app.until(lambda: len(app.seen) == 3, 30)
+        await app.until(lambda: len(app.seen) == 3, 120)
         await app.channel.delete_queue("orders")
         with served(vhost, tmp_path, SETTINGS + WATCH):
             found = await parked(app, 3)

@@ -140,7 +140,7 @@ def test_every_command_names_the_same_queue(vhost: Vhost, tmp_path: Path) -> Non
             await late_orders(app, "classic")
             await app.consume("orders.late", lambda _delivery, _times: False)
             await app.publish("", "orders", letters("order", 1))
-            await app.until(lambda: len(app.seen) == 1, 30)
+            await app.until(lambda: len(app.seen) == 1, 120)
 
     postbox.run(die())
     postbox.wait_for(lambda: postbox.depth(vhost.url, "orders.late.dlq") == 1, "a dead letter")

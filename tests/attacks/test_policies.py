@@ -121,7 +121,7 @@ async def at_work(vhost: Vhost, home: Path, settings: str) -> AsyncIterator[tupl
 
 async def all_home(app: Application, count: int, one: Served) -> None:
     try:
-        await app.until(lambda: len(app.handled["orders"]) == count, 60, f"{count} letters handled")
+        await app.until(lambda: len(app.handled["orders"]) == count, 120, f"{count} letters handled")
     except AssertionError as error:
         raise AssertionError(f"{error}: {len(app.handled['orders'])} of {count}; {one.said()}") from None
 
@@ -202,7 +202,7 @@ async def test_letters_under_way_leave_a_due_queue_where_they_would_be_destroyed
     async with at_work(vhost, tmp_path, policy(delay="5s")) as (app, one):
         await app.consume("orders", second_time)
         await app.publish("", "orders", letters(200))
-        await app.until(lambda: len(app.seen) == 200, 30)
+        await app.until(lambda: len(app.seen) == 200, 120)
         await until(lambda: postbox.depth(vhost.url, "orders.dlq") == 0, one.said)
         name = intrude(vhost, "operator-policies", r"^deadletter\.", {"message-ttl": 30_000}, 1)
         said = await until_unready(one, name, "deadletter.due")
@@ -216,7 +216,7 @@ async def test_what_is_due_stays_where_it_is_safe(vhost: Vhost, tmp_path: Path) 
     async with at_work(vhost, tmp_path, policy(delay="4s")) as (app, one):
         await app.consume("orders", never)
         await app.publish("", "orders", letters(40))
-        await app.until(lambda: len(app.seen) == 40, 30)
+        await app.until(lambda: len(app.seen) == 40, 120)
         await until(lambda: postbox.depth(vhost.url, "orders.dlq") == 0, one.said)
         name = intrude(vhost, "operator-policies", r"^deadletter\.parked$", TTL, 1)
         said = await until_unready(one, name)
@@ -238,7 +238,7 @@ async def test_a_delay_that_would_be_deleted_with_its_letters_is_kept(vhost: Vho
     async with at_work(vhost, tmp_path, policy(delay="15s")) as (app, one):
         await app.consume("orders", second_time)
         await app.publish("", "orders", letters(20))
-        await app.until(lambda: len(app.seen) == 20, 30)
+        await app.until(lambda: len(app.seen) == 20, 120)
         await until(lambda: postbox.depth(vhost.url, "orders.dlq") == 0, one.said)
         name = intrude(vhost, "operator-policies", r"^deadletter\.", {"expires": 7_000}, 1)
         said = await until_unready(one, name, "deadletter.delay.15000")
@@ -269,7 +269,7 @@ async def test_a_length_that_only_refuses_is_said_and_loses_nothing(vhost: Vhost
         assert readiness(one)["ok"]
         await app.consume("orders", never)
         await app.publish("", "orders", letters(50))
-        await app.until(lambda: len(app.seen) == 50, 30)
+        await app.until(lambda: len(app.seen) == 50, 120)
         await until(lambda: postbox.depth(vhost.url, PARKED) >= 20, one.said)
         vhost.delete("operator-policies", name)
         await until(lambda: postbox.depth(vhost.url, PARKED) == 50, one.said)
@@ -360,7 +360,7 @@ async def test_an_alternate_exchange_by_policy_hides_no_return(
         await until(lambda: vhost.get("policies", "deadletter")["priority"] > priority, one.said)
         await asyncio.to_thread(one.until_ready)
         await app.publish("", "orders", letters(50))
-        await app.until(lambda: len(app.seen) == 51, 30)
+        await app.until(lambda: len(app.seen) == 51, 120)
         await until(lambda: postbox.depth(vhost.url, "deadletter.delay.5000") > 0, one.said)
         await until(lambda: postbox.depth(vhost.url, "orders.dlq") == 0, one.said)
         vhost.delete("queues", "orders")

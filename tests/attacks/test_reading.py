@@ -65,7 +65,7 @@ async def test_killed_again_and_again(vhost: Vhost, tmp_path: Path) -> None:
                 await publishing
             await until_empty(app, "errors")
             await app.until(lambda: stored(one, "new") == len(made), 120, "all are stored")
-            await app.until(lambda: "store:reading" in one.said(), 60, "it is told")
+            await app.until(lambda: "store:reading" in one.said(), 120, "it is told")
             assert one.end() == 0
         assert await app.depth("errors") == 0
         found = await bodies(url)
@@ -81,7 +81,7 @@ async def test_it_goes_with_its_service(vhost: Vhost, tmp_path: Path, kill: bool
         await app.declare("errors")
         with served(vhost, tmp_path, settings(url, DESK)) as (one,):
             await app.publish("", "errors", letters("few", 5))
-            await app.until(lambda: stored(one, "new") == 5, 60, "a few")
+            await app.until(lambda: stored(one, "new") == 5, 120, "a few")
             assert reading_process(one) is None
             await app.publish("", "errors", letters("many", 1500))
             pid = await begun(one)
@@ -102,13 +102,13 @@ async def test_other_rules_hold_after_a_reload(vhost: Vhost, tmp_path: Path) -> 
         with served(vhost, tmp_path, settings(url, DESK)) as (one,):
             await app.publish("", "errors", letters("old", 500))
             old = await begun(one)
-            await app.until(lambda: stored(one, "new") == 500, 60, "by the old rules")
+            await app.until(lambda: stored(one, "new") == 500, 120, "by the old rules")
             one.write(settings(url, f'{DESK}[[desk.groups]]\ngroup = "all of them"\norigin = "*"\n'))
             one.process.send_signal(signal.SIGHUP)
-            await app.until(lambda: "reloaded" in one.said(), 60, "the new rules")
+            await app.until(lambda: "reloaded" in one.said(), 120, "the new rules")
             await app.publish("", "errors", letters("new", 500))
             await begun(one, other_than=old)
-            await app.until(lambda: stored(one, "new") == 1000, 60, "by the new rules")
+            await app.until(lambda: stored(one, "new") == 1000, 120, "by the new rules")
             assert not shown(old)
         async with open_letters(url, prepare=False) as store:
             assert sorted(group.open for group in await store.groups(GroupQuery())) == [500, 500]

@@ -119,7 +119,7 @@ def second_time(_delivery: Delivery, times: int) -> bool:
 
 async def comes_back(app: Application, body: bytes) -> None:
     await app.publish("", "orders", [letter(body)])
-    await app.until(lambda: body in app.handled["orders"], 60, f"{body!r} is back")
+    await app.until(lambda: body in app.handled["orders"], 120, f"{body!r} is back")
 
 
 async def test_a_changed_password_is_waited_for(vhost: Vhost, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_changed_password_is_waited_for(vhost: Vhost, tmp_path: Path) ->
             assert "first" not in one.log.read_text(), "the password is told"
             clerk.knows("first")
             await asyncio.to_thread(one.until_ready, 90)
-            await app.until(lambda: len(app.handled["orders"]) == 51, 60, "what died meanwhile is back")
+            await app.until(lambda: len(app.handled["orders"]) == 51, 120, "what died meanwhile is back")
             assert set(app.seen.values()) == {2}
             assert "works again" in one.log.read_text()
 

@@ -53,7 +53,7 @@ def all_sent(view: ReplayView) -> bool:
 
 async def assert_agrees(app: Application, url: str, replay: int, ledger: Ledger, count: int) -> None:
     """Nothing lost, and every double has one id and is in the list."""
-    await app.until(lambda: len(ledger.got) == count, 60, "each of them arrives")
+    await app.until(lambda: len(ledger.got) == count, 120, "each of them arrives")
     view = await replay_of(url, replay)
     doubtful = await doubtful_ids(url, replay)
     assert set(ledger.got) == {letter_id(number) for number in range(count)}, "nothing lost"
@@ -142,10 +142,9 @@ async def test_the_store_restarts_in_it(vhost: Vhost, tmp_path: Path, postgres: 
         ledger = await consuming(app)
         with served(vhost, tmp_path, settings(url)) as (one,):
             replay = await begun(url, vhost.name, pace=AllAtOnce(rate_per_s=1_000.0))
-            await app.until(lambda: len(ledger.got) > 500, 60, "it is at work")
+            await app.until(lambda: len(ledger.got) > 500, 120, "it is at work")
             await asyncio.to_thread(postgres.stop)
-            await asyncio.sleep(1)
-            assert "store:replays" in str(one.get("/health/live"))
+            await app.until(lambda: "store:replays" in str(one.get("/health/live")), 120, "it is noticed")
             await asyncio.to_thread(postgres.start)
             await until_replay(url, replay, all_sent)
             await assert_agrees(app, url, replay, ledger, count)
@@ -183,7 +182,7 @@ async def test_two_instances_and_three_replays_that_overlap(vhost: Vhost, tmp_pa
                 )
                 for replay in replays
             ]
-            await app.until(lambda: len(ledger.got) == count, 60, "all of them")
+            await app.until(lambda: len(ledger.got) == count, 120, "all of them")
     assert ledger.twice == set()
     assert sum(view.letters for view in views) == sum(view.counts.gone for view in views) == count
     assert [view.counts.doubtful for view in views] == [0, 0, 0]
@@ -196,7 +195,7 @@ async def test_the_target_is_deleted_in_the_middle(vhost: Vhost, tmp_path: Path,
         ledger = await consuming(app)
         with served(vhost, tmp_path, settings(url)):
             replay = await begun(url, vhost.name, pace=AllAtOnce(rate_per_s=500.0))
-            await app.until(lambda: len(ledger.got) > 300, 60, "it is at work")
+            await app.until(lambda: len(ledger.got) > 300, 120, "it is at work")
             await app.channel.delete_queue("orders")
             view = await until_replay(url, replay, lambda told: told.state is ReplayState.STOPPED)
             view = await until_replay(
@@ -242,7 +241,7 @@ async def test_one_that_the_broker_does_not_take_alone(
             with served(vhost, tmp_path, settings(url)):
                 replay = await begun(url, vhost.name)
                 view = await until_replay(url, replay, all_sent)
-                await app.until(lambda: len(ledger.got) == 199, 60, "all the others")
+                await app.until(lambda: len(ledger.got) == 199, 120, "all the others")
                 doubtful = await doubtful_ids(url, replay)
         assert (view.counts.refused, view.counts.sent) == (1, 199)
         assert letter_id(77) not in ledger.got
@@ -266,7 +265,7 @@ async def test_a_broker_without_memory_makes_it_wait(
         ledger = await consuming(app)
         with served(vhost, tmp_path, settings(url)):
             replay = await begun(url, vhost.name, pace=AllAtOnce(rate_per_s=1_000.0))
-            await app.until(lambda: len(ledger.got) > 300, 60, "it is at work")
+            await app.until(lambda: len(ledger.got) > 300, 120, "it is at work")
             with alarm(broker):
                 await asyncio.sleep(3)
             await until_replay(url, replay, all_sent)

@@ -117,7 +117,7 @@ async def test_one_that_hangs_makes_it_wait_and_cancel_brings_the_rest_home(
             assert "not drained" in view.told
             await changed(url, lambda replays: replays.cancel(replay, who="ann"))
             view = await until_replay(url, replay, lambda told: told.ended_ms is not None)
-            await app.until(lambda: len(ledger.got) == (prefetch or view.counts.gone), 60, "those it took")
+            await app.until(lambda: len(ledger.got) == (prefetch or view.counts.gone), 120, "those it took")
             in_queue = await app.depth("orders")
     assert view.state is ReplayState.CANCELLED
     assert view.counts.gone + view.counts.let_go == COUNT
@@ -188,7 +188,7 @@ async def test_one_that_is_slow_sets_the_pace(
             with served(vhost, tmp_path, settings(url)):
                 replay = await begun(url, vhost.name, pace=pace, outcome_ms=1_000)
                 view = await until_replay(url, replay, lambda told: told.ended_ms is not None)
-                await app.until(lambda: len(ledger.got) == count, 60, "all of them")
+                await app.until(lambda: len(ledger.got) == count, 120, "all of them")
         working.cancel()
         await asyncio.wait({working})
     assert view.state is ReplayState.DONE, view.told

@@ -145,7 +145,7 @@ async def test_the_end_while_the_broker_is_frozen_keeps_to_its_grace(vhost: Vhos
         await hands.take(COUNT)
         with serving(vhost, tmp_path, f'grace = "{GRACE_S}s"\n') as (one,):
             hands.let_die()
-            await app.until(lambda: True, 1)
+            await app.until(lambda: True, 120)
             with frozen(vhost.broker):
                 assert await asyncio.to_thread(one.end, GRACE_S + SLACK_S) == 0
                 assert "by force" not in one.log.read_text()
@@ -192,7 +192,7 @@ async def test_what_a_frozen_instance_holds_goes_to_the_others(
             one.process.send_signal(signal.SIGCONT)
             await asyncio.to_thread(one.until_ready)
             await app.publish("", "orders", letters("more", 1000))
-            await app.until(lambda: len(app.handled["orders"]) == 2000, 60, "both go on")
+            await app.until(lambda: len(app.handled["orders"]) == 2000, 120, "both go on")
             await until(lambda: app.seen.total() >= 4000, "all of them twice")
             assert app.seen.total() <= 4000 + 1000, "more copies than were in hand"
             assert await asyncio.to_thread(one.end) == 0

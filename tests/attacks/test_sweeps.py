@@ -125,7 +125,7 @@ async def test_the_sweep_of_the_start_comes_before_the_application(
             assert "nobody consumes the origin" in status_of(one)["last_sweep"]
 
             await app.consume("orders", works)
-            await app.until(lambda: each_once(app), 60, "all of them home")
+            await app.until(lambda: each_once(app), 120, "all of them home")
             await until(lambda: swept(one)[-1]["asked_by"] == "gate", "it says that it went on")
             await settled(app, "orders.dlq", 0)
             assert swept(one)[-1]["left"] == "0"
@@ -143,7 +143,7 @@ async def test_a_sweep_goes_on_after_the_connection_was_lost(vhost: Vhost, tmp_p
         await until(lambda: "works again" in one.log.read_text(), "it is back")
         async with Application(vhost.url) as app:
             await app.consume("orders", works)
-            await app.until(lambda: each_once(app), 60, "all of them home")
+            await app.until(lambda: each_once(app), 120, "all of them home")
             await settled(app, "orders.dlq", 0)
 
 
@@ -157,7 +157,7 @@ async def test_sweeps_against_a_closed_gate_use_up_no_limit(vhost: Vhost, tmp_pa
             await until(lambda: len(swept(one)) >= 4, "more sweeps in vain than are allowed")
             await settled(app, "orders.dlq", COUNT)
             await app.consume("orders", works)
-            await app.until(lambda: each_once(app), 60, "all of them home")
+            await app.until(lambda: each_once(app), 120, "all of them home")
 
             # What was swept counts: in the end the limit is reached.
             def over() -> bool:
@@ -185,7 +185,7 @@ async def test_just_after_the_consumer_is_back_all_of_them_go(vhost: Vhost, tmp_
             # It may have met the gate closed still, open, or the first sweep that goes on already.
             assert told.returncode == int(bool(answer["left"]))
             assert bool(answer["left"]) == bool(answer["state"] == "swept" and answer["why"])
-            await app.until(lambda: each_once(app), 60, "all of them home")
+            await app.until(lambda: each_once(app), 120, "all of them home")
             await settled(app, "orders.dlq", 0)
 
 
@@ -199,7 +199,7 @@ async def test_one_origin_that_stays_closed_holds_up_no_other(vhost: Vhost, tmp_
             await let_die(app, origin, COUNT, dlq="shared.dlq")
         await app.consume("now", works)
         with served(vhost, tmp_path, watch("startup", QUIET)) as (one,):
-            await app.until(lambda: each_once(app, "now"), 60, "those of the open origin")
+            await app.until(lambda: each_once(app, "now"), 120, "those of the open origin")
             await until(lambda: bool(swept(one, "shared.dlq")), "the sweep of the start")
             (told,) = swept(one, "shared.dlq")
             assert (told["moved"], told["left"]) == (str(COUNT), str(2 * COUNT))
@@ -207,7 +207,7 @@ async def test_one_origin_that_stays_closed_holds_up_no_other(vhost: Vhost, tmp_
             assert "'later'" in told["why"]
             await settled(app, "shared.dlq", 2 * COUNT)
             await app.consume("later", works)
-            await app.until(lambda: each_once(app, "later"), 60, "those of the one that opened")
+            await app.until(lambda: each_once(app, "later"), 120, "those of the one that opened")
             await settled(app, "shared.dlq", COUNT)
             assert each_once(app, "now")
             assert not any(queue == "never" for queue, _ in app.seen)
@@ -227,7 +227,7 @@ async def test_what_dies_while_a_sweep_waits_makes_it_no_longer(vhost: Vhost, tm
             await die_unconsumed(app, "orders", 5)
             await app.consume("orders", works)
             await until(lambda: swept(one)[-1]["asked_by"] == "gate", "it went on")
-            await app.until(lambda: len({body for _, body in app.seen}) == COUNT, 60, "home")
+            await app.until(lambda: len({body for _, body in app.seen}) == COUNT, 120, "home")
             await settled(app, "orders.dlq", 5)
 
 
@@ -239,7 +239,7 @@ async def test_two_instances_wait_for_one_gate(vhost: Vhost, tmp_path: Path) -> 
             for one in instances:
                 await until(lambda one=one: bool(swept(one)), "the sweep of the start")  # type: ignore[misc]
             await app.consume("orders", works)
-            await app.until(lambda: each_once(app), 60, "each of them home once")
+            await app.until(lambda: each_once(app), 120, "each of them home once")
             await settled(app, "orders.dlq", 0)
 
 
@@ -255,4 +255,4 @@ async def test_stopped_while_it_waits_it_ends_at_once_and_nothing_is_gone(
             await settled(app, "orders.dlq", COUNT)
             await app.consume("orders", works)
             one.start()
-            await app.until(lambda: each_once(app), 60, "the next start takes them")
+            await app.until(lambda: each_once(app), 120, "the next start takes them")

@@ -66,9 +66,9 @@ async def two(vhost: Vhost, home: Path, app: Application) -> AsyncIterator[Two]:
     found = Two(one_service(vhost, home, "one"), one_service(vhost, home, "other"))
     try:
         found.one.start()
-        await app.until(lambda: holds(found.one, vhost), 60, "the first one holds the lease")
+        await app.until(lambda: holds(found.one, vhost), 120, "the first one holds the lease")
         found.other.start()
-        await app.until(lambda: bool(waits(found.other, vhost)), 60, "the second one says that it waits")
+        await app.until(lambda: bool(waits(found.other, vhost)), 120, "the second one says that it waits")
         yield found
     finally:
         for service in found:
@@ -120,7 +120,7 @@ async def test_one_stores_all_of_them_and_the_other_says_so(vhost: Vhost, tmp_pa
         one, other = services
         first, second = letters("first", 200), letters("second", 200)
         await app.publish("", "errors", first)
-        await app.until(lambda: stored(one, "new") == 200, 60, "all of them")
+        await app.until(lambda: stored(one, "new") == 200, 120, "all of them")
         assert await bodies(url_of(one)) == Counter(each.body for each in first)
         said = waits(other, vhost)
         assert f"letters of vhost '{vhost.name}' are stored by dlq serve one" in said
@@ -133,11 +133,11 @@ async def test_one_stores_all_of_them_and_the_other_says_so(vhost: Vhost, tmp_pa
         assert "are stored by dlq serve one" in other.said()
         one.kill()
         await app.publish("", "errors", second)
-        await app.until(lambda: stored(other, "new") == 200, 60, "the other took over")
+        await app.until(lambda: stored(other, "new") == 200, 120, "the other took over")
         assert not waits(other, vhost)
         await until_empty(app, "errors")
         one.start()
-        await app.until(lambda: "are stored by dlq serve other" in waits(one, vhost), 60, "it waits now")
+        await app.until(lambda: "are stored by dlq serve other" in waits(one, vhost), 120, "it waits now")
         await assert_each_in_one(services, {each.body for each in (*first, *second)})
 
 
@@ -150,13 +150,13 @@ async def test_a_holder_that_was_stopped_and_wakes_up(vhost: Vhost, tmp_path: Pa
             await app.publish("", "errors", made)
             await until_in_hand(app, vhost, 30)
             one.process.send_signal(signal.SIGSTOP)
-            await app.until(lambda: stored(other, "new") == 30, 60, "the other took over")
+            await app.until(lambda: stored(other, "new") == 30, 120, "the other took over")
             lock.execute("ROLLBACK")
         one.process.send_signal(signal.SIGCONT)
-        await app.until(lambda: bool(waits(one, vhost)), 60, "it knows that it lost the lease")
+        await app.until(lambda: bool(waits(one, vhost)), 120, "it knows that it lost the lease")
         more = letters("more", 30)
         await app.publish("", "errors", more)
-        await app.until(lambda: stored(other, "new") == 60, 60, "it goes on")
+        await app.until(lambda: stored(other, "new") == 60, 120, "it goes on")
         await assert_each_in_one(services, {each.body for each in (*made, *more)})
 
 
@@ -172,8 +172,8 @@ async def test_an_operator_closes_the_connections_of_the_holder(vhost: Vhost, tm
                     await asyncio.to_thread(close_connections, vhost, one)
                     await asyncio.sleep(0.05)
             lock.execute("ROLLBACK")
-        await app.until(lambda: stored(other, "new") == 30, 60, "the other took over")
-        await app.until(lambda: bool(waits(one, vhost)), 60, "it knows that it lost the lease")
+        await app.until(lambda: stored(other, "new") == 30, 120, "the other took over")
+        await app.until(lambda: bool(waits(one, vhost)), 120, "it knows that it lost the lease")
         await assert_each_in_one(services, {each.body for each in made})
 
 
@@ -215,10 +215,10 @@ async def test_a_store_that_never_worked_keeps_the_letters_from_nobody(vhost: Vh
         try:
             with locked(one):
                 one.start()
-                await app.until(lambda: "store:letters" in one.said(), 60, "it cannot write")
+                await app.until(lambda: "store:letters" in one.said(), 120, "it cannot write")
                 other.start()
                 await app.publish("", "errors", letters("n", 50))
-                await app.until(lambda: stored(other, "new") == 50, 60, "the other stores them")
+                await app.until(lambda: stored(other, "new") == 50, 120, "the other stores them")
         finally:
             one.close()
             other.close()
@@ -232,15 +232,15 @@ async def test_one_file_for_two_services(vhost: Vhost, tmp_path: Path) -> None:
         other = one_service(vhost, tmp_path, "other", file_of=one)
         try:
             one.start()
-            await app.until(lambda: holds(one, vhost), 60, "the first one holds the lease")
+            await app.until(lambda: holds(one, vhost), 120, "the first one holds the lease")
             other.start()
-            await app.until(lambda: "the same store as ours" in waits(other, vhost), 60, other.said())
+            await app.until(lambda: "the same store as ours" in waits(other, vhost), 120, other.said())
             made = letters("n", 50)
             await app.publish("", "errors", made)
-            await app.until(lambda: stored(one, "new") == 50, 60, "it stores them")
+            await app.until(lambda: stored(one, "new") == 50, 120, "it stores them")
             assert one.end() == 0
             await app.publish("", "errors", letters("m", 50))
-            await app.until(lambda: stored(other, "new") == 50, 60, "it took over")
+            await app.until(lambda: stored(other, "new") == 50, 120, "it took over")
             assert sum((await bodies(url_of(one))).values()) == 100
         finally:
             one.close()

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 from playwright.async_api import TimeoutError as NotSeen
+from pytest_asyncio import is_async_test
 from tests.stock import sampled, stocked
 from tests.web.conftest import Desk, Opened, opened
 from tests.web.whole_desk import MadeUpOutlook
@@ -38,17 +40,29 @@ expect.set_options(timeout=30_000)  # until something is seen: machines that tes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    one_loop = pytest.mark.asyncio(loop_scope="session")  # that of the Chromium which they share
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("browser")
+            if is_async_test(item):
+                item.add_marker(one_loop, append=False)
 
 
-@pytest.fixture
-async def chromium() -> AsyncIterator[Browser]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def one_chromium() -> AsyncIterator[Browser]:
+    """For the whole run: to start one takes longer than most tests."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def chromium(one_chromium: Browser) -> AsyncIterator[Browser]:
+    """That one, without anything of another test: what a test opens in it is closed with the test."""
+    yield one_chromium
+    for context in one_chromium.contexts:
+        await context.close()
 
 
 async def listening(page: Page) -> Page:
@@ -166,7 +180,7 @@ def _heard(seat: Seat, kind: str, text: str) -> None:
         seat.complaints.append(text)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def seat(opened: Opened, chromium: Browser, tmp_path: Path) -> AsyncIterator[Seat]:
     """At a desk of 1440 pixels."""
     async with seated(

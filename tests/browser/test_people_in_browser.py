@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from tests.browser.conftest import Seat, seated
 from tests.web.conftest import Opened
@@ -29,7 +30,7 @@ def people() -> list[DeskToken]:
     return [DeskToken(name=name, role=role, hash=hashed(f"dlq_{name}")) for name, role in TOKENS.items()]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def desk(
     opened: Opened, chromium: Browser, tmp_path: Path, people: list[DeskToken]
 ) -> AsyncIterator[Seat]:

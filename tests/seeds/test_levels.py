@@ -66,7 +66,7 @@ async def test_it_fails_waits_comes_back_and_is_put_aside(vhost: Vhost, tmp_path
             for key in QUEUES.values():
                 await app.publish(EXCHANGE, key, [letter(key.encode())])
             (failed,) = await dead(vhost, 1)
-            await app.until(lambda: app.seen["test-fail-pass-queue", b"rk.test.fail.pass"] == 2, 60)
+            await app.until(lambda: app.seen["test-fail-pass-queue", b"rk.test.fail.pass"] == 2, 120)
             assert app.seen["test-pass-queue", b"rk.test.pass"] == 1
             assert app.seen["test-fail-queue", b"rk.test.fail"] == 2
             first, second = (at for _, _, at in app.deliveries)

@@ -61,6 +61,7 @@ async def test_our_own_table_needs_no_polling(
         assert await after(found) == []
 
 
+@pytest.mark.unprepared
 @pytest.mark.parametrize("dropped", [False, True])
 async def test_without_a_trigger_it_is_polled(
     postgres_ground: PostgresGround, monkeypatch: pytest.MonkeyPatch, dropped: bool

@@ -19,6 +19,8 @@ from deadletter.errors import StoreRefused, StoreUnreachable, UsageError
 from deadletter.store import engine
 from deadletter.store.opening import open_store
 
+pytestmark = pytest.mark.unprepared
+
 ALL = "SELECT id, name, max_retries FROM dlq_event_config ORDER BY id"
 
 

@@ -80,6 +80,7 @@ async def test_the_audit_is_found_by_who_what_letter_group_and_replay(ground: Gr
         assert [one.who for one in await journal.audit(AuditQuery(after=first[0].id))] == ["bob", "ann"]
 
 
+@pytest.mark.unprepared
 async def test_entries_of_an_older_version_are_found_by_their_group(ground: Ground, tmp_path: Path) -> None:
     older = tmp_path / "migrations"
     newer = shutil.ignore_patterns("__pycache__", "v0005*", "v0006*", "v0007*")

@@ -28,6 +28,8 @@ from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.opening import open_store
 from deadletter.store.preparing import MIGRATIONS, migrate
 
+pytestmark = pytest.mark.unprepared
+
 BATCH = [parked(n, error=f"kind {'abcde'[n % 5]}", body=b"%d" % n * 200) for n in range(60)]
 
 CUT = (

@@ -22,6 +22,8 @@ from deadletter.service.policies_in_force import PolicySource
 from deadletter.service.telling.service_events import PoliciesChanged, Recovered, ServiceEvent, Trouble
 from deadletter.store.opening import open_store
 
+pytestmark = pytest.mark.unprepared
+
 HANG_S = 30.0
 BACKOFF = Fixed(delays_ms=(1_000,))
 FILE = Policies(rules=(Policy(name="file", match=Match(routing_key="a")),))

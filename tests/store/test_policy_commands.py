@@ -13,8 +13,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.commanding import command
 from tests.store.grounds import Ground, SqliteGround
+
+pytestmark = pytest.mark.unprepared
 
 CONFIG = """
 [default_policy]

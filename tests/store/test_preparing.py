@@ -24,6 +24,8 @@ from deadletter.errors import StoreRefused, StoreUnreachable, TableMissing
 from deadletter.store.opening import open_store
 from deadletter.store.preparing import MIGRATIONS, migrate
 
+pytestmark = pytest.mark.unprepared
+
 NEWEST = "0007"
 PG_SHAPE = (
     "SELECT column_name, data_type, character_maximum_length, is_nullable, column_default "

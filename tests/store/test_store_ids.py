@@ -25,6 +25,8 @@ from deadletter.core.letter.message import RawMessage as Raw
 from deadletter.core.letter.message import View, encode
 from deadletter.errors import StoreRefused, StoreUnreachable, TableMissing, UsageError
 
+pytestmark = pytest.mark.unprepared
+
 RULES = Rules(retries=3, backoff=fixed(1))
 ROWS = "SELECT queue, key, state FROM deadletter_handled ORDER BY queue, key"
 

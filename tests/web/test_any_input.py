@@ -16,7 +16,12 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case, SerializationContext
-from schemathesis.checks import not_a_server_error
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
+from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -120,6 +125,15 @@ def whole_document() -> dict[str, object]:
 
 
 schema = schemathesis.openapi.from_dict(whole_document()).exclude(path=list(_NOT_ASKED))
+
+
+def operations() -> Iterator[tuple[str, APIOperation[Any, Any, Any, Any]]]:
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok), "the document has an operation that nobody can read"
+        yield found.ok().label, found.ok()
+
+
+_OPERATIONS = dict(operations())
 _CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -138,14 +152,32 @@ def bounded(most: int) -> settings:
     )
 
 
-@schema.parametrize()
-@bounded(QUICK)
-def test_no_request_makes_a_mistake_of_ours(case: AnyCase, running: Running) -> None:
-    case.call_and_validate(base_url=running.url, checks=_CHECKS, timeout=60)
+load_all_checks()
+
+
+def asked(operation: str, most: int, running: Running) -> None:
+    """So many requests of this operation, and those at the edges of what it takes. As `schema.parametrize`
+    does, but now: to think them out takes seconds, which every worker would spend on collecting."""
+
+    @bounded(most)
+    def ask(case: AnyCase) -> None:
+        case.call_and_validate(base_url=running.url, checks=_CHECKS, timeout=60)
+
+    build_operation_test(
+        config=schema.config,
+        operation=_OPERATIONS[operation],
+        test_func=ask,
+        given_kwargs={},
+        feedback=FeedbackSources(constants_value_source=make_constants_value_source(schema)),
+    )()
+
+
+@pytest.mark.parametrize("operation", _OPERATIONS)
+def test_no_request_makes_a_mistake_of_ours(operation: str, running: Running) -> None:
+    asked(operation, QUICK, running)
 
 
 @pytest.mark.slow
-@schema.parametrize()
-@bounded(LONG)
-def test_no_request_of_very_many_makes_a_mistake_of_ours(case: AnyCase, running: Running) -> None:
-    case.call_and_validate(base_url=running.url, checks=_CHECKS, timeout=60)
+@pytest.mark.parametrize("operation", _OPERATIONS)
+def test_no_request_of_very_many_makes_a_mistake_of_ours(operation: str, running: Running) -> None:
+    asked(operation, LONG, running)

@@ -162,7 +162,7 @@ def _tell_address(log: logs.Logs, url: str, page: str | None) -> None:
     """The log is read by others, so it never has the token; and what systemd keeps of our output is a log."""
     log.listener.log.info("answers HTTP", url=url)
     if page is not None and "JOURNAL_STREAM" not in os.environ:
-        # in one go: what the log says at this moment goes to the same terminal
+        # In one piece: unbuffered, a line's end is written by itself, and the log's lines come between.
         print(f"the page: {page}\n", end="", flush=True)
 
 

@@ -418,18 +418,23 @@ def test_an_alternate_exchange_takes_letters_where_nobody_looks(bench: Bench) ->
 # -- neglect -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("argument", "value", "left"),
-    [("x-message-ttl", 300, 0), ("x-max-length", 1, 1), ("x-expires", 15_000, None)],
+    [("x-message-ttl", 300, 0), ("x-max-length", 1, 1), ("x-expires", 3000, None)],
     ids=["ttl", "length", "expires"],
 )
 def test_limits_throw_parked_letters_away(bench: Bench, argument: str, value: int, left: int | None) -> None:
     bench.queue("orders", to=("", "orders.dlq"))
     bench.channel.queue_declare("orders.dlq", durable=True, arguments={argument: value})
+    using = bench.connection.channel()
+    if left is None:
+        using.basic_consume(
+            "orders.dlq", lambda *_: None
+        )  # unused, it goes with its letters, before the look
     bench.send("orders", 3)
     for _ in range(3):
         bench.reject("orders")
-    # Looked at before it is gone: an unused queue goes with its letters.
     found = next(each for each in findings(bench.shape()) if each.rule == "dlq-limits")
     assert (found.subject, found.path[-1]) == ("orders.dlq", "gone")
+    using.close()
     if left is None:
         wait_for(lambda: bench.vhost.get("queues", "orders.dlq") is None, "the queue to go")
         return

@@ -81,7 +81,7 @@ async def test_only_what_was_meant_goes(vhost: Vhost, tmp_path: Path, how: str) 
         assert await app.depth("billing") == 0
         if how == "park":
             await app.consume(names.PARKED, lambda _d, _times: True, keep=True)
-            await app.until(lambda: len(app.deliveries) == 30, 60, "all seen")
+            await app.until(lambda: len(app.deliveries) == 30, 120, "all seen")
             headers = [headers_of(delivery) for _, delivery, _ in app.deliveries]
             assert {one[names.CAUSE] for one in headers} == {"by-hand"}
             assert {one[names.ORIGIN_QUEUE] for one in headers} == {"orders"}
@@ -114,7 +114,7 @@ async def test_what_its_origin_refuses_stays(vhost: Vhost, tmp_path: Path) -> No
         await app.publish("", "orders", letters("filler", 10))
         full = {"max-length": 4, "overflow": "reject-publish"}
         vhost.put("policies", "full", pattern="^orders$", definition=full, priority=10)
-        await app.until(lambda: vhost.get("queues", "orders").get("policy") == "full", 60, "the policy")
+        await app.until(lambda: vhost.get("queues", "orders").get("policy") == "full", 120, "the policy")
         code, told = await dlq(vhost, tmp_path, "waiting", "release", "--all")
         assert (code, told["released"], told["left"]) == (1, 0, 10)
         assert await depth(app, LEVEL) == 10
@@ -169,5 +169,5 @@ async def test_looks_are_free_and_renew_nothing(vhost: Vhost, tmp_path: Path) ->
             return True
 
         await app.consume(LEVEL, note_its_source, keep=True)
-        await app.until(lambda: len(app.deliveries) == 3, 60, "all seen")
+        await app.until(lambda: len(app.deliveries) == 3, 120, "all seen")
         assert moves == {"orders.dlq"}, "they were last taken from their dead-letter queue"

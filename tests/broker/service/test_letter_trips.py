@@ -192,14 +192,14 @@ async def test_a_message_with_copied_headers_is_a_new_letter(vhost: Vhost, tmp_p
         with served(vhost, tmp_path, policy(5, "200ms") + WATCH + UNGUARDED):
             await app.consume("first", lambda _d, times: times > 2)
             await app.publish("", "first", [letter(b"old", headers={"tenant": "t1"})])
-            await app.until(lambda: len(came_home(app, "first")) == 2, 30, "the old letter's second return")
+            await app.until(lambda: len(came_home(app, "first")) == 2, 120, "the old letter's second return")
             old = headers_of(came_home(app, "first")[-1])
             assert old[names.ATTEMPT] == 2
             await app.consume("second", lambda _d, times: times > 1)
             await app.publish("", "second", [letter(b"new", headers=old)])
-            await app.until(lambda: bool(came_home(app, "second")), 30, "the new letter's return")
+            await app.until(lambda: bool(came_home(app, "second")), 120, "the new letter's return")
             new = headers_of(came_home(app, "second")[0])
-            await app.until(lambda: app.seen["second", b"new"] == 2, 30)
+            await app.until(lambda: app.seen["second", b"new"] == 2, 120)
         assert new[names.PARENT_ID] == old[names.ID]
         assert new[names.ID] != old[names.ID]
         assert new[names.ATTEMPT] == 1, "it died with attempt 0 and was sent back once"
@@ -219,19 +219,19 @@ async def test_copied_headers_with_deaths_in_them_make_a_new_letter(vhost: Vhost
         with served(vhost, tmp_path, policy(5, "200ms") + WATCH + UNGUARDED):
             await app.consume("first", lambda _d, times: times > 1, keep=True)
             await app.publish("", "first", [letter(b"old")])
-            await app.until(lambda: app.seen["first", b"old"] == 2, 30)
+            await app.until(lambda: app.seen["first", b"old"] == 2, 120)
             _, returned, _ = app.deliveries[-1]
             # It dies once more where no watch looks, and there somebody makes a new message of its headers.
             await app.consume("third", lambda _d, _times: False)
             await app.publish("", "third", [RawMessage(returned.message.properties, b"old")])
             await app.consume("aside", lambda _d, _times: True, keep=True)
-            await app.until(lambda: app.seen["aside", b"old"] == 1, 30)
+            await app.until(lambda: app.seen["aside", b"old"] == 1, 120)
             dead = headers_of(app.deliveries[-1][1])
             assert names.X_DEATH in dead
             assert names.ID in dead
             await app.consume("second", lambda _d, times: times > 1)
             await app.publish("", "second", [letter(b"new", headers=dead)])
-            await app.until(lambda: bool(came_home(app, "second")), 30)
+            await app.until(lambda: bool(came_home(app, "second")), 120)
             new = headers_of(came_home(app, "second")[0])
             assert new[names.PARENT_ID] == dead[names.ID]
             assert new[names.ID] != dead[names.ID]
@@ -262,7 +262,7 @@ async def test_cc_priority_and_trace_are_as_they_were(vhost: Vhost, tmp_path: Pa
             assert view.priority is None
             assert view.headers is not None
             assert "CC" not in view.headers
-            await app.until(lambda: app.seen["orders", b"one"] == 4, 60, "the third return")
+            await app.until(lambda: app.seen["orders", b"one"] == 4, 120, "the third return")
             assert await app.depth("bystander") == 1, "the CC of a letter made copies"
         home = came_home(app, "orders")
         assert len(home) == 3
@@ -384,7 +384,7 @@ async def test_a_letter_too_large_for_a_frame_is_parked_whole(vhost: Vhost, tmp_
         await app.publish("", "orders", letters("innocent", 500))
         await _until_depth(app, "orders.dlq", 501)
         with served(vhost, tmp_path, policy(5, "500ms") + WATCH + UNGUARDED):
-            await app.until(lambda: _seen(app, "innocent") == 1000, 60, "the innocent ones")
+            await app.until(lambda: _seen(app, "innocent") == 1000, 120, "the innocent ones")
             (found,) = await parked(app, 1)
         inside = unwrap(found.message)
         assert inside is not None
@@ -417,7 +417,7 @@ async def test_a_short_delay_does_not_wait_behind_a_long_one(vhost: Vhost, tmp_p
                 strict=True,
             )
             await app.publish("", "orders", [one for both in turns for one in both])
-            await app.until(lambda: len(back) == 400, 60, "all of them")
+            await app.until(lambda: len(back) == 400, 120, "all of them")
         waited = {body: back[body] - died[body] for body in back}
         quick = [s for body, s in waited.items() if body.startswith(b"quick")]
         slowly = [s for body, s in waited.items() if body.startswith(b"slow")]

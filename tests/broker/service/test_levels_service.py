@@ -149,7 +149,7 @@ async def test_pass_fail_and_fail_pass(vhost: Vhost, tmp_path: Path) -> None:
                 await app.publish(EXCHANGE, key, [letter(key.encode(), expiration="600000", message_id=key)])
 
             (failed,) = await dead(vhost, 1)
-            await app.until(lambda: app.seen["test-fail-pass-queue", b"rk.test.fail.pass"] == 3, 30)
+            await app.until(lambda: app.seen["test-fail-pass-queue", b"rk.test.fail.pass"] == 3, 120)
 
             assert app.seen["test-pass-queue", b"rk.test.pass"] == 1
             assert app.seen["test-fail-queue", b"rk.test.fail"] == 4
@@ -354,11 +354,11 @@ async def test_letters_that_expire_come_back_too_and_nobody_else_gets_them(
             await app.consume("other-subscriber", lambda _d, _n: True)
             bodies = [b"%d" % n for n in range(50)]
             await app.publish(EXCHANGE, "rk.test.pass", [letter(body, expiration="300") for body in bodies])
-            await app.until(lambda: (vhost.depth("deadletter.held.test-pass-queue") or 0) == 50, 30)
+            await app.until(lambda: (vhost.depth("deadletter.held.test-pass-queue") or 0) == 50, 120)
             assert await app.depth("test-pass-queue") == 0, "nobody consumes it: nothing goes back"
 
             await app.consume("test-pass-queue", lambda _d, _n: True, keep=True)
-            await app.until(lambda: len(app.deliveries) == 50, 30)
+            await app.until(lambda: len(app.deliveries) == 50, 120)
             assert all(app.seen["test-pass-queue", body] == 1 for body in bodies)
             assert set(keys(app, "test-pass-queue")) == {"rk.test.pass"}
             assert {view.expiration for view in views(app, "test-pass-queue")} == {None}

@@ -94,7 +94,7 @@ async def test_those_that_cannot_be_edited_stay_as_they_were_and_say_why(
             typed = ("replays", str(replay), "--outcomes", "refused")
             said = await asyncio.to_thread(lambda: command(*typed, environment=at))
             of_one = await asyncio.to_thread(lambda: command("show", "4", environment=at))
-        await app.until(lambda: len(app.deliveries) == 5, 60, "those that could be edited")
+        await app.until(lambda: len(app.deliveries) == 5, 120, "those that could be edited")
     assert (view.state, view.counts.quiet, view.counts.refused) == (ReplayState.DONE, 5, 6)
     told = {kinds[one.letter - 1]: one.why for one in await outcomes(url, replay) if one.why}
     assert told.keys() == {"hang", "fail", "lock", "violate", "none", "binary"}
@@ -138,7 +138,7 @@ async def test_letters_that_an_edit_refuses_do_not_stop_a_canary(vhost: Vhost, t
             view = await until_replay(url, replay, lambda told: told.counts.sent > 0)
             assert (view.state, view.counts.sent, view.counts.refused) == (ReplayState.RUNNING, 1, 14)
             await app.consume("orders", lambda _delivery, _times: True, keep=True)
-            await app.until(lambda: len(app.deliveries) == 20, 60, "those that could be edited")
+            await app.until(lambda: len(app.deliveries) == 20, 120, "those that could be edited")
             view = await until_replay(url, replay, lambda told: told.counts.sent == 20)
     assert (view.state, view.counts.refused) == (ReplayState.RUNNING, 14)
 
@@ -155,7 +155,7 @@ async def test_a_recipe_is_named_and_a_draft_alone_is_sent(vhost: Vhost, tmp_pat
         await begun(url, vhost.name, selection=one, edit=".body.amount = 3", recipe="three")
         await begun(url, vhost.name, selection=other)
         with served(vhost, tmp_path, settings(url)):
-            await app.until(lambda: len(app.deliveries) == 2, 60, "both")
+            await app.until(lambda: len(app.deliveries) == 2, 120, "both")
     came = {one.message.body: headers_of(one)[names.EDITED] for _, one, _ in app.deliveries}
     assert came == {edited_body("go"): "three", b'{"by": "hand"}': "bea"}
 
@@ -174,7 +174,7 @@ async def test_a_rule_sends_letters_by_its_recipe(vhost: Vhost, tmp_path: Path) 
         await app.with_dlq("orders")
         await app.consume("orders", lambda _delivery, _times: True, keep=True)
         with served(vhost, tmp_path, settings(url, rule), instances=2):
-            await app.until(lambda: bool(app.deliveries), 60, "the canary")
+            await app.until(lambda: bool(app.deliveries), 120, "the canary")
     ((_, came, _),) = app.deliveries
     assert (came.message.body, headers_of(came)[names.EDITED]) == (edited_body("go"), "three")
     async with open_letters(url, prepare=False) as store:

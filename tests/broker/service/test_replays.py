@@ -31,7 +31,7 @@ async def test_letters_go_home_as_a_release_sends_them(vhost: Vhost, tmp_path: P
         with served(vhost, tmp_path, settings(url)) as (one,):
             view = await until_replay(url, replay, lambda told: told.ended_ms is not None)
             metrics = one.metrics()
-        await app.until(lambda: len(app.deliveries) == 2_000, 60, "each of them once")
+        await app.until(lambda: len(app.deliveries) == 2_000, 120, "each of them once")
     assert (view.state, view.counts.quiet, view.counts.doubtful) == (ReplayState.DONE, 2_000, 0)
     assert 'deadletter_replay_letters_total{what="sent"} 2000.0' in metrics
     for _, delivery, _ in app.deliveries:

@@ -95,7 +95,7 @@ async def test_killed_forty_times_with_a_thousand_letters_in_hand(vhost: Vhost, 
             assert min(in_hand) >= 20, "it takes fewer when letters were delivered often, but it takes some"
         with served(vhost, tmp_path, settings):
             await app.consume("orders", lambda _d, _times: True, keep=True)
-            await app.until(lambda: len(_done(app, 1)) == 1000, 60, "all of them at home")
+            await app.until(lambda: len(_done(app, 1)) == 1000, 120, "all of them at home")
         _check_home(app, made, returns=1)
         assert set(app.seen.values()) == {1}
 
@@ -192,10 +192,10 @@ async def test_one_of_three_is_killed_and_the_others_take_over(vhost: Vhost, tmp
         settings = policy(5, "500ms", "1s") + WATCH + UNGUARDED
         with served(vhost, tmp_path, settings, instances=3) as (first, _, _):
             await app.publish("", "orders", made[:1500])
-            await app.until(lambda: len(_done(app, 1)) > 300, 60, "the first returns")
+            await app.until(lambda: len(_done(app, 1)) > 300, 120, "the first returns")
             first.kill()
             await app.publish("", "orders", made[1500:])
-            await app.until(lambda: len(_done(app, 2)) == 3000, 60, "the second return of each")
+            await app.until(lambda: len(_done(app, 2)) == 3000, 120, "the second return of each")
         _check_home(app, made, returns=2)
 
 
@@ -243,7 +243,7 @@ async def test_the_line_is_cut_again_and_again(vhost: Vhost, tmp_path: Path) -> 
                 await app.publish("", "orders", made[number * 500 : (number + 1) * 500])
                 await asyncio.sleep(0.2)
                 plug.cut()
-            await app.until(lambda: len(_done(app, 1)) == 4000, 90, "each at home")
+            await app.until(lambda: len(_done(app, 1)) == 4000, 120, "each at home")
             assert one.process.poll() is None
         assert plug.cuts == 8
         _check_home(app, made, returns=1)
@@ -263,7 +263,7 @@ async def test_only_the_publishing_connection_is_cut(vhost: Vhost, tmp_path: Pat
                 cut += await asyncio.to_thread(_cut_publishing, vhost)
             await app.publish("", "orders", made[3000:])
             assert cut == 3
-            await app.until(lambda: len(_done(app, 1)) == 4010, 90, "each at home")
+            await app.until(lambda: len(_done(app, 1)) == 4010, 120, "each at home")
             assert one.process.poll() is None
         assert bodies(made) < _done(app, 1)
         assert all(len(ids) == 1 for ids in ids_seen(app).values())
@@ -295,10 +295,10 @@ async def test_postgresql_is_stopped_and_letters_go_on(vhost: Vhost, tmp_path: P
                 await _until_in_force(app)
                 postgres.stop()
                 await app.publish("shop", "order.new", letters("without", 200))
-                await app.until(lambda: _times(app, "without") == 600, 60, "two returns without a store")
-                await app.until(lambda: _parked(app, "without") == 200, 60, "parked after two")
+                await app.until(lambda: _times(app, "without") == 600, 120, "two returns without a store")
+                await app.until(lambda: _parked(app, "without") == 200, 120, "parked after two")
                 await app.publish("shop", "order.old", [letter(b"unknown")])
-                await app.until(lambda: _parked(app, "unknown") == 1, 60, "the file still says none")
+                await app.until(lambda: _parked(app, "unknown") == 1, 120, "the file still says none")
                 postgres.start()
                 postgres.psql("UPDATE dlq_event_config SET max_retries = 1")
                 await _until_in_force(app, deliveries=2, name="again")
@@ -320,12 +320,12 @@ async def test_sqlite_is_locked_and_removed_and_letters_go_on(vhost: Vhost, tmp_
             locking = sqlite3.connect(path, isolation_level=None)
             locking.execute("BEGIN EXCLUSIVE")
             await app.publish("shop", "order.new", letters("locked", 200))
-            await app.until(lambda: _parked(app, "locked") == 200, 60, "two returns with a locked store")
+            await app.until(lambda: _parked(app, "locked") == 200, 120, "two returns with a locked store")
             assert _times(app, "locked") == 600
             locking.close()
             await asyncio.to_thread(_remove, path)
             await app.publish("shop", "order.new", letters("removed", 200))
-            await app.until(lambda: _parked(app, "removed") == 200, 60, "two returns without a store")
+            await app.until(lambda: _parked(app, "removed") == 200, 120, "two returns without a store")
             assert _times(app, "removed") == 600
             assert one.process.poll() is None
 

@@ -89,9 +89,9 @@ async def test_a_budget_of_one_policy_does_not_hold_up_another(vhost: Vhost, tmp
             await app.publish("", "few", letters("few", 80))
             await until_depth(app, held_name("budget/meagre"), 40)
             await app.publish("", "many", letters("many", 500))
-            await app.until(lambda: _seen(app, "many") == 1000, 60, "the others")
+            await app.until(lambda: _seen(app, "many") == 1000, 120, "the others")
             assert await depth(app, held_name("budget/meagre")) > 0, "the budget held nothing any more"
-            await app.until(lambda: _seen(app, "few") == 160, 60, "those over budget")
+            await app.until(lambda: _seen(app, "few") == 160, 120, "those over budget")
             assert await depth(app, names.PARKED) == 0
         back = [at for queue, d, at in app.deliveries if queue == "few" and headers_of(d)]
         assert busiest(back, 5.0) <= 20 + 24 + 10
@@ -117,13 +117,13 @@ async def test_the_breaker_holds_probes_and_lets_go(vhost: Vhost, tmp_path: Path
             await until_depth(app, held_name("sick"), 95)
             before = _seen(app, "sick")
             await app.publish("", "sound", letters("sound", 500))
-            await app.until(lambda: _seen(app, "sound") == 1000, 60, "another origin's letters")
-            await app.until(lambda: _seen(app, "sick") > before, 60, "a probe")
+            await app.until(lambda: _seen(app, "sound") == 1000, 120, "another origin's letters")
+            await app.until(lambda: _seen(app, "sick") > before, 120, "a probe")
             await asyncio.sleep(5)
             probes = _seen(app, "sick") - before
             assert probes <= 25, f"{probes} of 100 letters went back while everything died"
             well = True
-            await app.until(lambda: len(app.handled["sick"]) == 100, 90, "all of them at home")
+            await app.until(lambda: len(app.handled["sick"]) == 100, 120, "all of them at home")
             for queue in (held_name("sick"), "sick.dlq"):
                 await until_empty(app, queue)
             assert await depth(app, names.PARKED) == 0
@@ -143,12 +143,12 @@ async def test_three_instances_have_one_breaker(vhost: Vhost, tmp_path: Path) ->
                 await until_gate(one, "sick", "breaker")
             await until_depth(app, held_name("sick"), 280)
             before = _seen(app, "sick")
-            await app.until(lambda: _seen(app, "sick") > before, 60, "a probe")
+            await app.until(lambda: _seen(app, "sick") > before, 120, "a probe")
             await asyncio.sleep(15)  # time enough for a probe whose death the prober does not see itself
             probes = _seen(app, "sick") - before
             assert probes <= 40, f"{probes} of 300 letters went back while everything died"
             well = True
-            await app.until(lambda: len(app.handled["sick"]) == 300, 90, "all of them at home")
+            await app.until(lambda: len(app.handled["sick"]) == 300, 120, "all of them at home")
             assert await depth(app, names.PARKED) == 0
 
 
@@ -170,7 +170,7 @@ async def test_letters_wait_until_somebody_consumes(vhost: Vhost, tmp_path: Path
             await asyncio.sleep(2)
             assert await depth(app, "orders") == 0
             await app.consume("orders", lambda _d, _times: True, keep=True)
-            await app.until(lambda: _seen(app, "orders") >= 50, 60, "each at home")
+            await app.until(lambda: _seen(app, "orders") >= 50, 120, "each at home")
             assert await depth(app, names.PARKED) == 0
         assert len(app.seen) == 50
         assert set(app.seen.values()) == {1}
@@ -189,7 +189,7 @@ async def test_nothing_goes_into_an_origin_that_is_too_deep(vhost: Vhost, tmp_pa
             await until_gate(one, "orders", "depth")
             assert await depth(app, "orders") == 20
             await app.consume("orders", lambda _d, _times: True)
-            await app.until(lambda: _seen(app, "orders") >= 50, 60, "each at home")
+            await app.until(lambda: _seen(app, "orders") >= 50, 120, "each at home")
         assert len(app.seen) == 50
         assert set(app.seen.values()) == {1}
 
@@ -210,7 +210,7 @@ async def test_a_queue_that_drops_its_oldest_loses_nothing_by_us(
             await asyncio.sleep(5)
             assert await depth(app, "orders") <= 10
             await app.consume("orders", lambda _d, _times: True, keep=True)
-            await app.until(lambda: len(app.seen) == 30 + waiting, 90, "everything")
+            await app.until(lambda: len(app.seen) == 30 + waiting, 120, "everything")
             assert await depth(app, names.PARKED) == 0
         assert set(app.seen.values()) == {1}
         assert all(not headers_of(d) for d in _of(app, b"filler")), "a message was pushed out by our letters"
@@ -258,7 +258,7 @@ async def test_a_republisher_that_makes_copies_is_stopped(vhost: Vhost, tmp_path
             assert published.total() < 300
             assert "something copies them" in one.log.read_text()
             await app.publish("", "others", letters("n", 50))
-            await app.until(lambda: _seen(app, "others") == 100, 30, "letters of another origin")
+            await app.until(lambda: _seen(app, "others") == 100, 120, "letters of another origin")
             assert await depth(app, names.PARKED) == 0
 
 

@@ -82,7 +82,7 @@ async def emptied(vhost: Vhost, queue: str, count: int) -> list[Post]:
 async def comes_back(app: Application, queue: str = "orders", body: bytes = b"one more") -> None:
     """A letter that dies now is back; somebody consumes the queue and succeeds the second time."""
     await app.publish("", queue, [letter(body)])
-    await app.until(lambda: app.seen[queue, body] == 2, 30, f"{body!r} back in {queue}")
+    await app.until(lambda: app.seen[queue, body] == 2, 120, f"{body!r} back in {queue}")
 
 
 @contextmanager
@@ -128,7 +128,7 @@ async def test_it_waits_for_a_broker_that_is_down(vhost: Vhost, tmp_path: Path) 
             await said(one, "works again", "what=broker")
             async with Application(vhost.url) as app:
                 await app.consume("orders", lambda _d, _n: True)
-                await app.until(lambda: len(app.seen) == 20, 60, "they are back")
+                await app.until(lambda: len(app.seen) == 20, 120, "they are back")
                 assert set(app.seen.values()) == {1}
     finally:
         if not broker_is_up(vhost):
@@ -265,7 +265,7 @@ async def test_a_restart_of_the_broker_while_letters_are_under_way(vhost: Vhost,
         await asyncio.to_thread(vhost.broker.restart)
         async with Application(vhost.url) as app:
             await app.consume("orders", lambda _d, _n: True)
-            await app.until(lambda: len(app.seen) == 200, 60, "all of them are back")
+            await app.until(lambda: len(app.seen) == 200, 120, "all of them are back")
             assert app.seen.total() - 200 <= 200, "copies after a crash are few"
         assert one.process.poll() is None
         await said(one, "works again", "what=broker")
@@ -283,7 +283,7 @@ async def test_a_reload_takes_over_watches_and_policies_and_loses_nothing(
         await app.consume("bills", second_time)
         with served(vhost, tmp_path, policy(retries=4) + WATCH + NO_BREAKER) as (one,):
             await app.publish("", "orders", map(letter, numbered(300)))
-            await app.until(lambda: app.seen.total() > 600, 30, "they are under way")
+            await app.until(lambda: app.seen.total() > 600, 120, "they are under way")
             one.write(
                 policy(retries=6, delay="150ms") + WATCH + '[[watches]]\ndlq = "*.failed"\n' + NO_BREAKER
             )
@@ -380,7 +380,7 @@ async def test_a_queue_of_ours_that_somebody_deletes_is_declared_anew(
                 # the next letter.
                 await until(lambda: vhost.get("queues", gone) is not None, "it is there again")
             await app.publish("", "orders", map(letter, [b"bad", *numbered(20)]))
-            await app.until(lambda: all(app.seen["orders", b] == 2 for b in numbered(20)), 30, "all back")
+            await app.until(lambda: all(app.seen["orders", b] == 2 for b in numbered(20)), 120, "all back")
             (bad,) = await emptied(vhost, PARKED, 1)
             assert bad.body == b"bad"
 
@@ -433,7 +433,7 @@ async def test_where_it_may_not_bind_letters_go_by_the_name_of_their_queue(
             served(seen, tmp_path, USUAL),
         ):
             await app.publish("shop", "order.new", [letter(b"mine", CC=["spy"], tenant="gold")])
-            await app.until(lambda: app.seen["orders", b"mine"] == 2, 30, "it is back")
+            await app.until(lambda: app.seen["orders", b"mine"] == 2, 120, "it is back")
             _, delivery, _ = app.deliveries[1]
             headers = message.view(delivery.message.properties).headers or {}
             assert delivery.exchange == b""

@@ -57,7 +57,7 @@ async def test_a_stored_letter_is_the_one_that_was_parked(vhost: Vhost, tmp_path
             }
             assert set(await bodies(url)) == {one.body for one in made}
             assert stored(one, "new") == 2
-            await app.until(lambda: 'outcome="stored"' in one.metrics(), 60, "it is told once a second")
+            await app.until(lambda: 'outcome="stored"' in one.metrics(), 120, "it is told once a second")
 
 
 async def test_it_is_so_unless_somebody_says_otherwise(vhost: Vhost, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ async def test_its_bytes_are_those_of_the_broker(vhost: Vhost, tmp_path: Path, u
         with served(vhost, tmp_path, settings(url)):
             await until_listed(url, lambda rows: len(rows) == len(made))
         await app.consume("twin", lambda _delivery, _times: True, keep=True)
-        await app.until(lambda: len(app.deliveries) == len(made), 60, "the twins")
+        await app.until(lambda: len(app.deliveries) == len(made), 120, "the twins")
         twins = [(one.exchange, one.routing_key, one.message) for _, one, _ in app.deliveries]
         here = [
             (one.came_by.exchange, one.came_by.routing_key, one.message) for one in (await kept(url)).values()
@@ -147,9 +147,9 @@ async def test_a_queue_one_only_wants_to_look_at(vhost: Vhost, tmp_path: Path, k
             rows = await listed(url)
             assert {(row.vhost, row.queue) for row in rows} == {(vhost.name, "errors")}
             assert set(await bodies(url)) == {f"n-{n}".encode() for n in range(245, 250)}
-            await app.until(lambda: 'outcome="forgotten",' in one.metrics(), 60, "it is told")
+            await app.until(lambda: 'outcome="forgotten",' in one.metrics(), 120, "it is told")
             assert [t["what"] for t in one.get("/api/status")["troubles"]] == ["desk:eror"], (
                 "a typing error is told"
             )
             await app.declare("eror")
-            await app.until(lambda: one.get("/api/status")["troubles"] == [], 60, "it is there now")
+            await app.until(lambda: one.get("/api/status")["troubles"] == [], 120, "it is there now")

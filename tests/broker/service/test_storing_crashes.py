@@ -68,7 +68,7 @@ async def test_killed_between_commit_and_ack(vhost: Vhost, tmp_path: Path, url: 
                     await asyncio.sleep(0.05)
         with served(vhost, tmp_path, settings(url)) as (one,):
             await until_empty(app, names.PARKED)
-            await app.until(lambda: stored(one, "again") == 300, 60, "all of them were known")
+            await app.until(lambda: stored(one, "again") == 300, 120, "all of them were known")
             assert (stored(one, "new"), stored(one, "copy")) == (0, 0)
         assert {row.copies for row in await listed(url)} == {0}
         await assert_each_once(url, made)
@@ -113,7 +113,7 @@ async def test_an_orderly_end_in_the_middle(vhost: Vhost, tmp_path: Path, url: s
         with served(vhost, tmp_path, settings(url, more), start=False) as (one,):
             for _ in range(3):
                 one.start()
-                await app.until(lambda: stored(one, "new") > 0, 60, "it is at work")
+                await app.until(lambda: stored(one, "new") > 0, 120, "it is at work")
                 assert one.end() == 0
             one.start()
             await until_empty(app, "errors")
@@ -179,7 +179,7 @@ async def away_and_back(
     bring_back()
     await until_listed(url, lambda rows: len(rows) == 350)
     await until_empty(app, names.PARKED)
-    await app.until(lambda: not _letters_trouble(one), 60, "it works again")
+    await app.until(lambda: not _letters_trouble(one), 120, "it works again")
     await assert_each_once(url, {each.body for each in (*first, *second)})
     assert one.end() == 0
     assert await app.depth(names.PARKED) == 0
@@ -275,7 +275,7 @@ async def test_one_letter_that_the_store_does_not_take(vhost: Vhost, tmp_path: P
                 other.execute("COMMIT")
             await app.publish("", "errors", letters("n", 100) + letters("wrong", 1))
             await until_listed(url, lambda rows: len(rows) == 100)
-            await app.until(lambda: "not this one" in one.said(), 60, "it is named")
+            await app.until(lambda: "not this one" in one.said(), 120, "it is named")
             assert not _letters_trouble(one)
             assert one.end() == 0
         assert await app.depth("errors") == 1

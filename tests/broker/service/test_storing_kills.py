@@ -106,7 +106,7 @@ async def all_lives(one: Served, step: str, app: Application, url: str, vhost: V
             await regrouped(one, url)
         elif step != "in retention":
             await until_listed(url, lambda rows: len(rows) == LETTERS)
-        await app.until(lambda: last_is_ready(one), 60, "it is at work")
+        await app.until(lambda: last_is_ready(one), 120, "it is at work")
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 60) == 0, one.said()
     finally:

@@ -170,7 +170,7 @@ async def test_letters_of_an_outage_are_back_within_an_interval(
 
             for queue in KEYS:
                 await app.consume(queue, always, keep=True)
-            await app.until(lambda: len(app.seen) >= 2 * COUNT, 60, "all of them back")
+            await app.until(lambda: len(app.seen) >= 2 * COUNT, 120, "all of them back")
             assert each_once_in_its_own(app)
             for queue, delivery, _ in app.deliveries:
                 view = message.view(delivery.message.properties)
@@ -188,7 +188,7 @@ async def test_a_service_that_starts_after_the_outage_needs_one_sweep(vhost: Vho
         for queue in KEYS:
             await app.consume(queue, always)
         with served(vhost, tmp_path, sweeping(every="15min")) as (one,):
-            await app.until(lambda: len(app.seen) >= 2 * COUNT, 20, "all of them back with the first sweep")
+            await app.until(lambda: len(app.seen) >= 2 * COUNT, 120, "all of them back with the first sweep")
             assert each_once_in_its_own(app)
             for dlq in DLQS:
                 await until(lambda dlq=dlq: len(sweeps(one, dlq)) == 1, "it says so")  # type: ignore[misc]
@@ -266,7 +266,7 @@ async def test_a_fanout_that_two_queues_share_makes_no_letter_more(vhost: Vhost,
             for queue in KEYS:
                 await app.publish("", queue, map(letter, bodies(queue)))
             every = [(queue, body) for queue in KEYS for body in bodies(queue)]
-            await app.until(lambda: all(app.seen[one] == 4 for one in every), 60, "three failures, success")
+            await app.until(lambda: all(app.seen[one] == 4 for one in every), 120, "three failures, success")
             copies = await parked(vhost, 2 * COUNT)
             await settled(app, dict.fromkeys([*KEYS, *DLQS, PARKED], 0))
             assert set(app.seen) == set(every), "a letter was in the other queue"
@@ -293,7 +293,9 @@ async def test_deaths_of_an_hour_ago_do_not_break_the_next_sweep(vhost: Vhost, t
         await publish(app)
         await settled(app, dict.fromkeys(DLQS, COUNT))
         with served(vhost, tmp_path, sweeping(every="4s", more=window)) as (one,):
-            await app.until(lambda: min(app.seen.values()) == 4, 40, "all of them through, with three sweeps")
+            await app.until(
+                lambda: min(app.seen.values()) == 4, 120, "all of them through, with three sweeps"
+            )
             assert {told["left"] for dlq in DLQS for _, told in sweeps(one, dlq)} == {"0"}
             await settled(app, dict.fromkeys([*KEYS, *DLQS, PARKED], 0))
 
@@ -314,7 +316,7 @@ async def test_another_instance_takes_over_the_clock(vhost: Vhost, tmp_path: Pat
             for queue in KEYS:
                 await app.consume(queue, lambda _d, count: count > 1)
             await publish(app)
-            await app.until(lambda: len(app.seen) == 2 * COUNT and min(app.seen.values()) == 2, 30)
+            await app.until(lambda: len(app.seen) == 2 * COUNT and min(app.seen.values()) == 2, 120)
             assert max(app.seen.values()) == 2
 
 
@@ -361,14 +363,14 @@ async def test_on_start_only(vhost: Vhost, tmp_path: Path) -> None:
         for queue in KEYS:
             await app.consume(queue, lambda _d, count: count > 1)
         with served(vhost, tmp_path, watching("startup", NO_BREAKER)) as (one,):
-            await app.until(lambda: sum(app.seen.values()) == 2 * COUNT, 30, "the sweep at the start")
+            await app.until(lambda: sum(app.seen.values()) == 2 * COUNT, 120, "the sweep at the start")
             await settled(app, dict.fromkeys(DLQS, COUNT))
             await asyncio.sleep(3)
             await settled(app, dict.fromkeys(DLQS, COUNT))
             assert [len(sweeps(one, dlq)) for dlq in DLQS] == [1, 1]
             assert await asyncio.to_thread(one.end) == 0
             one.start()
-            await app.until(lambda: sum(app.seen.values()) == 4 * COUNT, 30, "the sweep at the next start")
+            await app.until(lambda: sum(app.seen.values()) == 4 * COUNT, 120, "the sweep at the next start")
             await settled(app, dict.fromkeys([*KEYS, *DLQS, PARKED], 0))
 
 
@@ -390,7 +392,7 @@ async def test_only_when_somebody_asks(vhost: Vhost, tmp_path: Path) -> None:
 
             one.process.send_signal(signal.SIGUSR1)
             await settled(app, dict.fromkeys([*KEYS, *DLQS, PARKED], 0))
-            await app.until(lambda: each_once_in_its_own(app), 10)
+            await app.until(lambda: each_once_in_its_own(app), 120)
 
             refused = await asyncio.to_thread(dlq_sweep, one, "nobody.knows.it")
             assert refused.returncode == 2
@@ -416,7 +418,7 @@ async def test_poison_neither_stops_nor_spins_a_sweep(vhost: Vhost, tmp_path: Pa
         for queue in KEYS:
             await app.consume(queue, always)
         with served(vhost, tmp_path, sweeping()) as (one,):
-            await app.until(lambda: len(app.seen) == 10, 30, "the good ones")
+            await app.until(lambda: len(app.seen) == 10, 120, "the good ones")
             await settled(app, dict.fromkeys([*KEYS, *DLQS], 0) | {PARKED: len(poison)})
             before = len(sweeps(one))
             # the sweep that parked them may be told only now
@@ -448,4 +450,4 @@ async def test_empty_and_missing_queues_are_no_trouble(vhost: Vhost, tmp_path: P
             for queue in KEYS:
                 await app.consume(queue, lambda _d, count: count > 1)
             await publish(app)
-            await app.until(lambda: len(app.seen) == 2 * COUNT and min(app.seen.values()) == 2, 30)
+            await app.until(lambda: len(app.seen) == 2 * COUNT and min(app.seen.values()) == 2, 120)

@@ -53,7 +53,7 @@ async def test_from_the_look_before_to_the_outcome_of_each(vhost: Vhost, tmp_pat
                     lost = ReplayWish(selection=wish.selection, target=target)
                     assert worst((await replays.preflight(lost)).remarks) is RemarkLevel.STOP, target
                 begun = await replays.start(wish, who="anna", why="the bank is back", careful=True)
-                await app.until(lambda: bool(app.deliveries), 60, "the first of them")
+                await app.until(lambda: bool(app.deliveries), 120, "the first of them")
                 assert (await replays.pause(begun.id, who="anna")).state is ReplayState.PAUSED
                 assert (await replays.resume(begun.id, who="anna")).state is ReplayState.RUNNING
                 await replays.set_pace(begun.id, Canary(steps=(5,), wait_s=0), who="anna")
