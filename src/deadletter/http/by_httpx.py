@@ -35,8 +35,10 @@ class HttpxAsking:
             try:
                 told = await self._send(method, path, content, answer_s)
             except httpx.RemoteProtocolError:
-                # A connection that was kept was closed at the other end in this very moment. Whatever we ask
+                # A connection that was kept was closed at the other end in this very moment. All but a POST
                 # may be asked twice.
+                if method == "POST":
+                    raise
                 told = await self._send(method, path, content, answer_s)
         except httpx.ConnectError as error:
             raise NobodyAnswers(_words(error)) from error

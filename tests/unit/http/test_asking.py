@@ -240,6 +240,10 @@ async def test_httpx_asks_the_same_and_says_the_same() -> None:
             assert (await client.ask("GET", "d")).status == 200, "the connection had just ended"
             with pytest.raises(HttpFailed, match="RemoteProtocolError"):
                 await client.ask("GET", "e")
+            asked = len(server.asked)
+            with pytest.raises(HttpFailed, match="RemoteProtocolError"):
+                await client.ask("POST", "f", {})
+            assert len(server.asked) == asked + 1, "what is not said twice"
         url = server.url
     assert server.asked[0].startswith(b"PUT /api/a/%2F HTTP/1.1\r\n")
     assert b"authorization: Basic x" in server.asked[0].lower().replace(b"basic", b"Basic")
