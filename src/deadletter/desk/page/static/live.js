@@ -4,6 +4,7 @@ import { freshen } from "./times.js";
 
 const EVERY_MS = 5000;
 const HEARD_MS = 1000;
+const LATE = 3;
 const policy = window.trustedTypes
   ? window.trustedTypes.createPolicy("deadletter", { createHTML: (text) => text })
   : { createHTML: (text) => text };
@@ -13,6 +14,7 @@ let timer = 0;
 let stream = null;
 let waiting = false;
 let heard = false;
+let late = 0;
 
 export function parsed(text) {
   return new DOMParser().parseFromString(policy.createHTML(text), "text/html");
@@ -81,12 +83,15 @@ async function ask() {
     away(true);
   } finally {
     asking = false;
-    // what a page shows may be some seconds old when it hears of news (`data-behind`): it asks once more
-    const behind = heard ? Number(document.body.dataset.behind) : 0;
+    // what a page shows may be some seconds old when it hears of news (`data-behind`), and more of them where
+    // the broker is busy: it asks a few times more, and ever later
+    const behind = Number(document.body.dataset.behind) || 0;
     const poll = document.querySelector("[data-poll]");
+    if (heard) late = behind ? LATE : 0;
     heard = false;
     if (!waiting || !document.getElementById("away").hidden) soon(EVERY_MS);
-    else if (behind || poll) soon(behind || Number(poll.dataset.poll));
+    else if (late) soon(behind * 2 ** (LATE - late--));
+    else if (poll) soon(Number(poll.dataset.poll));
   }
 }
 
