@@ -44,6 +44,7 @@ from bench.errors import BenchError
 from bench.figures import Bar
 from bench.options import positive
 from bench.serving import family, rss_bytes
+from deadletter.cli.terminal.event_loop import run
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
 from deadletter.core.grouping.group_query import GroupQuery
@@ -132,7 +133,7 @@ def _store(console: Console, options: argparse.Namespace, name: str) -> list[Bar
     bars: list[Bar] = []
     with database(name, options.use) as one:
         if options.use is None:
-            bars.append(uvloop.run(_filling(console, options, where, one.url)))
+            bars.append(run(_filling(console, options, where, one.url)))
             if options.keep is not None:
                 kept(one, options.keep, Content(count=options.count, groups=options.groups))
                 console.print(f"{where}: kept in {options.keep}")
