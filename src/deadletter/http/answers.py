@@ -39,6 +39,6 @@ class Asking(Protocol):
         """`path` is below the server's URL, and encoded; `content` is sent as JSON. `answer_s`: how long this
         answer may take to come, where that is not the usual time. Raises HttpFailed.
 
-        After another question it may be asked twice: when the connection that was kept had just ended.
+        All but a POST may be asked twice: when the connection that was kept had just ended.
         """
         ...

@@ -54,7 +54,7 @@ class PlainHttp:
     ) -> HttpAnswer:
         question = self._question(method, path, content)
         silent_s = self._answer_s if answer_s is None else answer_s
-        if self._kept:
+        if self._kept and method != "POST":  # which must not be asked twice: it gets a connection of its own
             try:
                 return await self._exchange(self._kept.pop(), method, question, silent_s)
             except _ClosedAtRest:

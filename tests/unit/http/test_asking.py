@@ -176,6 +176,14 @@ async def test_a_kept_connection_that_had_just_ended_is_no_failure() -> None:
     assert (server.connections, len(server.asked)) == (2, 3)
 
 
+async def test_a_post_is_asked_once_whatever_becomes_of_the_connection() -> None:
+    async with serving(OK, b"", OK) as server, plain(server.url) as client:
+        assert (await client.ask("GET", "x")).status == 200
+        with pytest.raises(HttpFailed, match="without an answer"):
+            await client.ask("POST", "x", {})
+    assert [one[:4] for one in server.asked] == [b"GET ", b"POST"]
+
+
 async def test_questions_at_once_have_connections_of_their_own() -> None:
     async with serving(OK, OK, OK) as server, plain(server.url) as client:
         told = await asyncio.gather(*(client.ask("GET", "x") for _ in range(3)))
