@@ -54,6 +54,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("postgresql")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was too late and was run once more (see pyproject.toml), with all it said: it may be a fault."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"late once: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+        terminalreporter.line(report.capstdout[-8000:])
+
+
 @pytest.fixture(scope="session")
 def broker_version(request: pytest.FixtureRequest) -> str | None:
     """Which version was asked for; None means what is there."""

@@ -147,9 +147,12 @@ class Served:
         return self.process.wait(seconds)
 
     def close(self) -> None:
+        """And what it said last is shown with a test that failed."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        if self.log.exists():
+            print(f"-- the service {self.name} said last:\n{self.said()}")
 
 
 @contextmanager
@@ -255,13 +258,27 @@ class Application:
         """Wait until something holds; it is looked at when a delivery came, and now and then."""
         until = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < until, f"not within {seconds} s: {what}"
+            assert time.monotonic() < until, f"not within {seconds} s: {what}; {self._told()}"
             self._changed.clear()
             try:
                 async with asyncio.timeout(0.2):
                     await self._changed.wait()
             except TimeoutError:
                 continue
+
+    def _told(self) -> str:
+        """How often bodies were seen, by queue: to find out from a log what a machine far away did."""
+        often: dict[str, Counter[int]] = defaultdict(Counter)
+        for (queue, _), times in self.seen.items():
+            often[queue][times] += 1
+        told = ", ".join(
+            f"{queue}: {', '.join(f'{count} bodies {times} ×' for times, count in sorted(by.items()))}"
+            for queue, by in often.items()
+        )
+        ended = self.connection.closed
+        return f"seen in {told or 'no queue'}" + (
+            f"; its line ended: {ended.result()}" if ended.done() else ""
+        )
 
     async def depth(self, queue: str) -> int:
         channel = await self.connection.channel()
