@@ -84,6 +84,7 @@ async def _connect(address: PostgresAddress, *_more: object) -> Any:
         command_timeout=ANSWER_LIMIT_S,
         server_settings={
             "application_name": "deadletter",
+            "jit": "off",  # our questions are short; to compile one takes longer than to answer it
             "idle_in_transaction_session_timeout": str(int(IDLE_LIMIT_S * 1000)),
         },
     )

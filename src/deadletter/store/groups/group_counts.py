@@ -60,8 +60,8 @@ _SQLITE_TOTALS: Final = (
 _SQLITE_OF: Final = ") AS n WHERE g.id = n.column4"
 """SQLite's names for columns of values."""
 _POSTGRES_LOCK: Final = (
-    "SELECT id FROM deadletter_groups WHERE id = ANY($1) OR id IN "
-    "(SELECT merged_into FROM deadletter_groups WHERE id = ANY($1)) ORDER BY id FOR NO KEY UPDATE"
+    "SELECT id FROM deadletter_groups WHERE id = ANY($1 || ARRAY(SELECT merged_into FROM deadletter_groups "
+    "WHERE id = ANY($1) AND merged_into IS NOT NULL)) ORDER BY id FOR NO KEY UPDATE"
 )
 """With those that they were merged into, which may open again."""
 _POSTGRES_TOTALS: Final = (
