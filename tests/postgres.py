@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import os
 import pwd
-import random
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.ports import free_port
 from tests.prepared import prepare
 
 START_LIMIT_S = 60
@@ -140,7 +139,7 @@ def private_postgres() -> Iterator[PrivatePostgres]:
     binaries = _binaries()
     folder = Path(tempfile.mkdtemp(prefix="dlq-pg-", dir="/tmp"))  # a socket's path is at most 107 bytes
     _hand_over(folder)
-    server = PrivatePostgres(folder, binaries, _free_port())
+    server = PrivatePostgres(folder, binaries, free_port())
     try:
         server.create()
         yield server
@@ -173,14 +172,3 @@ def _hand_over(path: Path) -> None:
         except KeyError:
             raise NoPostgres(f"as root, PostgreSQL's tests need its user postgres; {_INSTALL}") from None
         os.chown(path, somebody.pw_uid, somebody.pw_gid)
-
-
-def _free_port() -> int:
-    """Below the range from which the system gives ports to clients: while the server is down, one that tries
-    again and again to connect could otherwise get this very port, and connect to itself."""
-    for _ in range(100):
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise NoPostgres("found no free port between 20000 and 30000")

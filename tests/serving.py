@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.brokers import Vhost
+from tests.ports import free_port
 
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel, Delivery
@@ -42,13 +42,6 @@ PUBLISH = b"\x00\x3c\x00\x28"
 ACK = b"\x00\x3c\x00\x50"
 """How the methods basic.publish and basic.ack begin in a frame, after the frame's head."""
 FRAME_HEAD_BYTES = 7
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 class Served:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import pytest
 from joserfc import jwk, jwt
-from tests.serving import free_port
+from tests.ports import free_port
 from tests.web.conftest import Desk, Opened
 
 from deadletter.config.settings import OidcRole, OidcSettings

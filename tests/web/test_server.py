@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.ports import free_port
 from tests.web.conftest import Opened
 
 from deadletter.desk.server import serve
@@ -77,9 +78,7 @@ async def test_an_address_that_cannot_be_is_said(opened: Opened, listen: str, sa
 
 
 async def test_localhost_is_all_its_addresses(opened: Opened) -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     async with opened(listen=f"localhost:{port}") as desk:
         assert desk.url == f"http://localhost:{port}"
         for host in {found[4][0] for found in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM)}:

@@ -21,7 +21,8 @@ from tests.brokers import Vhost, seen_by
 from tests.commanding import command
 from tests.letters import letter
 from tests.paths import ROOT
-from tests.serving import Application, Served, free_port, let_die, served, until_depth
+from tests.ports import free_port
+from tests.serving import Application, Served, let_die, served, until_depth
 
 from deadletter import Consumer, Message, exponential, fixed
 from deadletter.core.deciding.backoff import Backoff

@@ -23,7 +23,7 @@ import pytest
 from tests import postbox
 from tests.brokers import Vhost
 from tests.letters import letter
-from tests.serving import free_port
+from tests.ports import free_port
 
 SHOP = """
 import asyncio, os

@@ -34,6 +34,8 @@ _MACHINE = Path("/")
 _PACKAGE_BIN = Path("/usr/lib/rabbitmq/bin")  # the plain scripts; those in /usr/sbin switch the user
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _APT_LIMIT_S = 900.0
+_APT_PATIENCE = ("-o", "DPkg::Lock::Timeout=300")
+"""A machine that has just started is often updating itself."""
 _DOCKER_LIMIT_S = 15.0
 
 _log = logging.getLogger(__name__)
@@ -178,7 +180,7 @@ def _apt_install() -> Install:
     _log.warning("no RabbitMQ on this machine: installing it with apt-get, this takes a minute or two")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     update = ["apt-get", "update", "-q"]
-    install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", "rabbitmq-server"]
+    install = ["apt-get", *_APT_PATIENCE, "install", "-q", "-y", "--no-install-recommends", "rabbitmq-server"]
     with _no_service_starts():
         for command in (update, install):
             done = processes.run(command, env=environment, limit_s=_APT_LIMIT_S)
