@@ -258,7 +258,9 @@ async def test_with_postgresql_nobody_waits(vhost: Vhost, tmp_path: Path, postgr
                 assert "lease:store" not in service.metrics()
                 assert not waits(service, vhost)
             assert vhost.get("queues", "deadletter.lease.store") is None
-            assert (await app.channel.declare_queue(names.PARKED, passive=True)).consumer_count == 2
+            async with asyncio.timeout(120):  # who is ready begins to consume a moment later
+                while (await app.channel.declare_queue(names.PARKED, passive=True)).consumer_count < 2:  # noqa: ASYNC110 -- the broker tells nobody
+                    await asyncio.sleep(0.1)
         finally:
             for service in services:
                 service.close()

@@ -218,7 +218,9 @@ async def test_the_line_is_lost_while_a_suspect_is_handled_alone(
     assert len(suspected) == 2
     assert len(set(suspected)) == 1
     assert beside == [set(), set()]
-    assert Counter(done) == Counter([*good, b"suspect"] if cuts == 1 else good)
+    # An ack that is on the line when it is cut may be gone with it: then that one comes again, once per cut.
+    assert set(done) == ({*good, b"suspect"} if cuts == 1 else set(good))
+    assert max(Counter(done).values()) <= 1 + cuts
     await nothing_left(vhost)
 
 
