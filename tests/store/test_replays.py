@@ -459,6 +459,41 @@ async def test_a_canary_begins_anew_with_a_new_pace(ground: Ground) -> None:
         assert (seen.window_sent, seen.window_returned) == (0, 0)
 
 
+async def test_a_pace_that_somebody_chose_meanwhile_is_not_overtaken(ground: Ground) -> None:
+    """What the next step is was decided for the pace before: it marks nothing, and the new stage stays."""
+    async with letters_at(ground) as store:
+        replays = ReplayStore(store)
+        await store.ingest(stored(*(parked(n) for n in range(20))))
+        replay = await frozen(replays)
+        found = await replays.next_portion(replay.id, 10, stage=ReplayStage(), follows=replay)
+        await replays.settled(replay.id, [one.row for one in found], {}, at_ms=NOON_MS)
+        before = await replays.view(replay.id)
+        changed = await replays.set_pace(replay.id, Canary(), who="ann")
+        assert changed.stage == ReplayStage(gone=10) != before.stage
+        assert await replays.next_portion(replay.id, 10, stage=ReplayStage(), follows=before) == []
+        assert (await replays.view(replay.id)).stage == changed.stage
+        step = ReplayStage(number=1, gone=10, began_ms=NOON_MS)
+        assert len(await replays.next_portion(replay.id, 1, stage=step, follows=changed)) == 1
+        assert (await replays.view(replay.id)).stage == step
+        books_agree(ground)
+
+
+async def test_a_group_of_which_another_replay_has_letters_stays_open(ground: Ground) -> None:
+    async with letters_at(ground) as store:
+        replays = ReplayStore(store)
+        await store.ingest(stored(*(parked(n) for n in range(10))))
+        one = await frozen(replays, ReplayPlan(selection=LetterQuery(ids=(1,)), resolves=True))
+        other = await frozen(replays, ReplayPlan(selection=LetterQuery(), resolves=True))
+        assert (one.letters, other.letters) == (1, 9)
+        for replay, state in ((one, GroupState.OPEN), (other, GroupState.RESOLVED)):
+            found = await replays.next_portion(replay.id, 10)
+            await replays.settled(replay.id, [each.row for each in found], {}, at_ms=NOON_MS)
+            await replays.quiet(replay.id, now_ms=NOON_MS + OUTCOME_MS)
+            assert (await replays.finish(replay.id)).state is ReplayState.DONE
+            (group,) = await store.groups(GroupQuery(states=()))
+            assert group.state is state
+
+
 @pytest.mark.parametrize(
     ("selection", "expected"),
     [

@@ -19,7 +19,7 @@ from deadletter.core.access.scope import Scope
 from deadletter.core.grouping.group_query import GroupQuery
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterQuery, LetterState
-from deadletter.core.grouping.stored_letter import stored_letter
+from deadletter.core.grouping.stored_letter import UNKNOWN_ORIGIN, stored_letter
 from deadletter.core.replaying.replay_target import ToExchange, ToQueue
 from deadletter.errors import NotAllowed, NotStored
 from deadletter.operations.records.records import GroupChange
@@ -205,6 +205,20 @@ async def test_a_replay_of_others_is_not_there(house: House) -> None:
     assert [one.id for one in (await replays.replays()).replays] == [own.id]
     assert (await replays.pause(own.id, who="x")).state.value == "paused"
     assert len((await house.replays.replays()).replays) == 2
+
+
+async def test_a_replay_with_letters_of_an_unknown_origin_is_not_theirs(house: House) -> None:
+    nobodys = parked(99, origin="", error=None)
+    await house.store.ingest([stored_letter(nobodys, now_ms=house.store.now_ms(), vhost="shop")])
+    of = {place: number for number, place in (await rows(house)).items()}
+    theirs, unknown = of["shop", "orders"], of["shop", UNKNOWN_ORIGIN]
+    for ids, seen in (((theirs, unknown), 0), ((theirs,), 1)):
+        begun = await house.replays.start(ReplayWish(selection=LetterQuery(ids=ids)), who="x", why="")
+        await ReplayStore(house.store).freeze_some(begun.id)
+        assert len((await house.replays.within(ORDERS).replays()).replays) == seen
+        await house.replays.cancel(begun.id, who="x")
+    told = await house.replays.replay(begun.id - 1)
+    assert told.origins == ("orders",)
 
 
 async def test_letters_are_not_sent_into_queues_of_others(house: House) -> None:

@@ -31,6 +31,9 @@ CAUTION_PREFETCH: Final = 20
 HELD_MAX: Final = 100
 """An intake that holds this many letters back retires: a broker searches all unacked letters of a channel
 for each single ack. Such an intake acks in transactions: see docs/design/the-safe-move.md."""
+MORE_HELD: Final = 4
+"""Where all letters of an intake stayed nothing was acked and nothing is searched: the next one may hold so
+many times more. To change channels takes longer than to look at a hundred letters."""
 ROOM: Final = 300
 """How many letters may come beside those that are held back."""
 HELD_MAX_LATE: Final = 5000
@@ -63,7 +66,9 @@ class Window(NamedTuple):
     turn_at: int | None
     """After so many letters; None: not for that reason."""
     held_max: int = HELD_MAX
-    """When so many are held back."""
+    """When so many are held back,"""
+    all_held_max: int = HELD_MAX
+    """or, while every single one stays, so many."""
     together: bool = False
     """Whether acks reach the queue together, by transaction."""
 
@@ -88,9 +93,14 @@ def window(
     if last.receipts.held:
         # Letters are being left: what is held must not use up the room for those that go.
         held_max = HELD_MAX if holding < MANY else HELD_MAX_LATE
+        all_held_max = held_max
         if deliveries.strikes and terms.rate_per_s is not None:
-            held_max = min(held_max, 1 + holding // 4)  # else they would fill the room before their turn
-        return Window(min(min(ROOM, 2 * most) + held_max, PREFETCH_MAX), None, held_max, together=True)
+            # else they would fill the room before their turn
+            held_max = all_held_max = min(held_max, 1 + holding // 4)
+        elif last.receipts.only_held:
+            all_held_max = min(max(held_max, MORE_HELD * last.shape.all_held_max), HELD_MAX_LATE)
+        room = min(ROOM, 2 * most) + all_held_max
+        return Window(min(room, PREFETCH_MAX), None, held_max, all_held_max, together=True)
     return Window(most, None)
 
 
@@ -183,8 +193,9 @@ class Intake:
         if self.alarmed and self.prefetch > 1:
             return True
         held = self.receipts.held
+        most = self.shape.all_held_max if self.receipts.only_held else self.shape.held_max
         # At most half the window: the other half must be enough to keep letters coming.
-        return held > 0 and held >= min(self.shape.held_max, self.prefetch // 2)
+        return held > 0 and held >= min(most, self.prefetch // 2)
 
     @property
     def singly(self) -> bool:

@@ -97,7 +97,8 @@ class Intakes:
         elif (present.done or self._runs_short(present)) and calm:
             self._taking.resume_reading()  # else the broker's answers would not be heard
             await to_its_end(self._replace(present))  # cut, letters would come to one that nobody knows of
-        elif present.receipts.held and self._next is None:
+        elif self._next is None and present.receipts.held > present.shape.held_max // 4:
+            # not with the first that stays: whether others go is not known before some have come
             self._next = asyncio.create_task(self._prepare(present))
         for earlier in self._row[:-1]:
             if earlier.finished:

@@ -39,6 +39,11 @@ class Receipts:
         return self._sealed + len(self._held)
 
     @property
+    def only_held(self) -> bool:
+        """Whether all that came stays: none went, none is on its way."""
+        return self.seen == self.held
+
+    @property
     def ripe(self) -> bool:
         """Whether letters are confirmed and not acked."""
         return bool(self._confirmed)

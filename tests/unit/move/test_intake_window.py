@@ -15,6 +15,8 @@ from deadletter.move.intake import (
     CAUTION_PREFETCH,
     FEW,
     HELD_MAX,
+    HELD_MAX_LATE,
+    MORE_HELD,
     ROOM,
     SCOUT,
     Intake,
@@ -29,10 +31,22 @@ LIFTED = Deliveries(limit=20, nack_costs=True, known=True, lifted=True)
 UNKNOWN = Deliveries(limit=None, nack_costs=False, known=False)
 
 
-def after(*, highest_count: int = 0, held: int = 0, prefetch: int = 1000, alarmed: bool = False) -> Intake:
+def after(
+    *,
+    highest_count: int = 0,
+    held: int = 0,
+    went: int = 1,
+    prefetch: int = 1000,
+    alarmed: bool = False,
+    shape: Window | None = None,
+) -> Intake:
     """An intake that has seen this; a real one needs a broker and is tested there."""
     seen = SimpleNamespace(
-        highest_count=highest_count, receipts=SimpleNamespace(held=held), prefetch=prefetch, alarmed=alarmed
+        highest_count=highest_count,
+        receipts=SimpleNamespace(held=held, only_held=not went),
+        prefetch=prefetch,
+        alarmed=alarmed,
+        shape=shape or Window(prefetch, None),
     )
     return cast("Intake", seen)
 
@@ -90,3 +104,24 @@ def test_what_is_held_does_not_use_up_the_window() -> None:
     late = window(Terms(), FREE, one_by_one=0, last=after(held=3), holding=5000)
     assert late.held_max > HELD_MAX
     assert late.prefetch <= 65535
+
+
+def test_where_all_stay_each_holds_more_than_the_one_before() -> None:
+    shape: Window | None = None
+    most: list[int] = []
+    for _ in range(6):
+        last = after(held=HELD_MAX, went=0, shape=shape)
+        shape = window(Terms(), FREE, one_by_one=0, last=last, holding=1)
+        assert shape.held_max == HELD_MAX, "what it may hold beside others that go"
+        assert shape.prefetch == ROOM + shape.all_held_max
+        most.append(shape.all_held_max)
+    assert most[:2] == [MORE_HELD * HELD_MAX, MORE_HELD**2 * HELD_MAX]
+    assert most[-1] == HELD_MAX_LATE
+    one_went = window(Terms(), FREE, one_by_one=0, last=after(held=3, went=1, shape=shape), holding=1)
+    assert one_went.all_held_max == HELD_MAX
+
+
+def test_with_a_rate_none_holds_more_where_a_crash_is_dear() -> None:
+    slow = Terms(rate_per_s=500)
+    shape = window(slow, LIMITED, one_by_one=0, last=after(held=3, went=0), holding=8)
+    assert shape.all_held_max == shape.held_max == 3

@@ -11,6 +11,7 @@ from typing import Final
 from deadletter.core.access.field_masks import MASKED
 from deadletter.core.access.scope import WHOLE, Scope
 from deadletter.core.grouping.letter_query import LetterQuery
+from deadletter.core.grouping.stored_letter import UNKNOWN_ORIGIN
 from deadletter.core.replaying.preflight import RemarkLevel
 from deadletter.core.replaying.replay_pace import ReplayPace, pace_from, pace_json
 from deadletter.core.replaying.replay_plan import ReplayPlan
@@ -182,7 +183,7 @@ class StoreReplays:
             came = await self._replays.newcomers(replay, where=await self._where(view.selection))
         return ReplayDetail(
             replay=self._told(view),
-            origins=await self._seen.origins_of(view),
+            origins=tuple(one for one in await self._seen.origins_of(view) if one != UNKNOWN_ORIGIN),
             steps=replay_telling.canary_steps(view),
             newcomers=came,
         )

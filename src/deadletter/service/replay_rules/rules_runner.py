@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, assert_never
 
@@ -156,7 +157,10 @@ class RulesRunner:
     async def _facts(
         self, store: LetterStore, rule: ReplayRule, row: RuleRow, selection: LetterQuery, *, running: bool
     ) -> RuleFacts:
-        newest = (await store.find(selection)).letters
+        page = await store.find(selection)
+        while not page.letters and page.more is not None:  # it stopped looking, and none was among those
+            page = await store.find(replace(selection, after=page.more))
+        newest = page.letters
         release = None
         if rule.when is RuleOccasion.DEPLOYED and rule.service is not None:
             release = await RuleStore(store).release(rule.service, rule.origin)

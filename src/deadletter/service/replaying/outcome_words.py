@@ -52,18 +52,26 @@ class OutcomeWords:
         await channel.declare_queue(names.OUTCOMES, arguments={X_QUEUE_TYPE: "quorum", X_MAX_LENGTH: MOST})
         await channel.qos(PREFETCH)
         channel.on_closed = lambda _error: self._something.set()
-        await channel.consume(names.OUTCOMES, self._on_delivery, self._something.set)
+        gone = asyncio.Event()
+
+        def cancelled() -> None:
+            gone.set()
+            self._something.set()
+
+        await channel.consume(names.OUTCOMES, self._on_delivery, cancelled)
         if self._failing:
             self._failing = False
             self._emit(Recovered(what=f"queue:{names.OUTCOMES}"))
-        while channel.error is None:
+        while channel.error is None and not gone.is_set():
             await self._something.wait()
             await asyncio.sleep(GATHER_S)
             self._something.clear()
             came, self._came = self._came, []
             if came:
                 await self._note(channel, came)
-        raise channel.error
+        if channel.error is not None:
+            raise channel.error
+        await channel.close()  # somebody deleted the queue: it is declared and heard anew
 
     def _on_delivery(self, delivery: Delivery) -> None:
         self._came.append(delivery)

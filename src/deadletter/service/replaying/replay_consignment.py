@@ -21,6 +21,7 @@ from typing import Final, assert_never
 from deadletter.broker.session import Link
 from deadletter.core.deciding.letter_fate import LetterFate
 from deadletter.core.deciding.states import Step
+from deadletter.core.grouping.stored_letter import UNKNOWN_ORIGIN
 from deadletter.core.letter.header_values import shown
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.replaying.replay_pace import (
@@ -155,6 +156,12 @@ class ReplayConsignment:
                     assert_never(step)
         return None
 
+    async def take_stock(self) -> None:
+        """It is paused or over: letters of which nobody knows whether they went are called so. Else they
+        would be under way for as long as this instance lives."""
+        if self._lost_track:
+            await self._on_track()
+
     async def _on_track(self) -> bool:
         """Take over what was being sent by somebody who is gone. Only when nothing of ours is under way."""
         if self.under_way() or self._settling.waiting:
@@ -213,7 +220,8 @@ class ReplayConsignment:
         match self.view.target:
             case ToOrigin():
                 if self._origins is None:
-                    self._origins = await self._access.ask(lambda store: store.origins(self.id))
+                    found = await self._access.ask(lambda store: store.origins(self.id))
+                    self._origins = tuple(one for one in found if one != UNKNOWN_ORIGIN)
                 return self._origins
             case ToQueue(queue=queue):
                 return (queue,)
@@ -231,7 +239,9 @@ class ReplayConsignment:
             limit = min(limit, EDITED_AT_ONCE)
         try:
             some: Sequence[ClaimedLetter] = await self._access.once(
-                lambda store: store.next_portion(view.id, limit, stage=stage, holder=self._holder)
+                lambda store: store.next_portion(
+                    view.id, limit, stage=stage, follows=view, holder=self._holder
+                )
             )
         except StoreError:
             self._lost_track = True  # they may be marked all the same
@@ -364,7 +374,7 @@ class ReplayConsignment:
 
     async def _say(self, why: str) -> None:
         """Why it waits, for whoever looks at it."""
-        if why != self.waits:
+        if why != self.waits or why != self.view.told:  # who pauses and resumes makes the store forget it
             self.waits = why
             await self._access.ask(lambda store: store.tell(self.id, why))
 

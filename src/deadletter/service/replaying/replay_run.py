@@ -71,6 +71,7 @@ class ReplayRun:
                     await self._settling.drained()
                     await self._conclude()
                 else:
+                    await self.letters.take_stock()
                     await self.letters.mark_quiet()
                     await self._access.ask(lambda store: store.finish(self.id))
                     await self._rest()
@@ -118,6 +119,7 @@ class ReplayRun:
                     await self.letters.ways.find_anew()  # a way back is declared anew, and letters go on
                     continue
                 self.letters.give_up(str(error))
+                await sending.recalled()  # those that are just being marked are ours, too
                 self._keep(sending, str(error))
             else:
                 if self.letters.held_back:

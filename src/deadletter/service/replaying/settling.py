@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Final
 
-from deadletter.errors import StoreError
+from deadletter.errors import StoreError, StoreUnreachable
 from deadletter.service.replaying.store_access import StoreAccess
 
 BATCH: Final = 5_000
@@ -25,7 +25,7 @@ class Settling:
         self._sent: list[int] = []
         self._refused: dict[int, str] = {}
         self._doubtful: list[int] = []
-        self._busy = False
+        self._over = False
         self._came = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -52,19 +52,28 @@ class Settling:
         self._came.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self._came.wait()
-            await asyncio.sleep(GATHER_S)
-            self._came.clear()
-            while self.waiting:
-                await self._settle()
-            if not self._came.is_set():
-                self._idle.set()
+        """Until it is cancelled, or the service ends and the store is away."""
+        self._over = False
+        if self.waiting:  # it was cut before the store knew them
+            self._arrive()
+        try:
+            while True:
+                await self._came.wait()
+                await asyncio.sleep(GATHER_S)
+                self._came.clear()
+                while self.waiting:
+                    await self._settle()
+                if not self._came.is_set():
+                    self._idle.set()
+        finally:
+            self._over = True  # nobody would ever say that it is idle
+            self._idle.set()
 
     async def drained(self) -> None:
-        """Until the store knows everything."""
+        """Until the store knows everything. StoreUnreachable: nobody tells it any more."""
         await self._idle.wait()
+        if self._over and self.waiting:
+            raise StoreUnreachable("the store is away, and the service ends")
 
     async def last(self) -> None:
         """One more try, when nobody runs it any more."""

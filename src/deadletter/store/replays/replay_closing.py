@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.replaying.replay_states import ReplayState, SentState
 from deadletter.store.groups import group_table
 from deadletter.store.letters import letter_changes
-from deadletter.store.letters.letter_tables import groups, letters
+from deadletter.store.letters.letter_tables import RowState, groups, letters, tallies
 from deadletter.store.replays.deploy_table import Deploy
 from deadletter.store.replays.replay_tables import replay_letters, replays
 from deadletter.store.replays.replay_views import ReplayView
@@ -72,7 +72,7 @@ async def _close_group(
     """One that is resolved is closed: nothing of it is left and nothing came back. One that is open is
     resolved, where a release cured it or the person who started the replay asked for that."""
     group = await group_table.group_of(connection, str(number), now_ms=now_ms)
-    if group.open:
+    if group.open or await _claimed(connection, number):
         return
     if group.state is GroupState.RESOLVED:
         action = "closed"
@@ -90,3 +90,12 @@ async def _close_group(
     await letter_changes.noted(
         connection, who=row.who, action=action, detail=json.dumps(detail), now_ms=now_ms
     )
+
+
+async def _claimed(connection: AsyncConnection, group: int) -> bool:
+    """Whether another replay has letters of it, or of those that were merged into it: they may stay."""
+    members = select(groups.c.id).where(or_(groups.c.id == group, groups.c.merged_into == group))
+    asked = select(func.coalesce(func.sum(tallies.c.letters), 0)).where(
+        tallies.c.group_id.in_(members), tallies.c.state == RowState.CLAIMED.value
+    )
+    return bool(await connection.scalar(asked))

@@ -9,7 +9,6 @@ from sqlalchemy import ColumnElement, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.deciding.states import Step
-from deadletter.core.grouping.stored_letter import UNKNOWN_ORIGIN
 from deadletter.core.replaying.replay_pace import SECOND_MS, Auto, ReplaySeen
 from deadletter.core.replaying.replay_states import GONE, ReplayState, SentState
 from deadletter.store.letters.letter_ids import id_of
@@ -149,7 +148,7 @@ async def _sent_since(connection: AsyncConnection, replay: int, since_ms: int) -
 
 
 async def origins(connection: AsyncConnection, replay: int) -> tuple[str, ...]:
-    """The queues that its letters failed in, where that is known."""
+    """The queues that its letters failed in; `(unknown)` among them where some do not say it."""
     asked = (
         select(names.c.name)
         .join(groups, groups.c.origin == names.c.id)
@@ -158,8 +157,7 @@ async def origins(connection: AsyncConnection, replay: int) -> tuple[str, ...]:
                 select(letters.c.group_id)
                 .join(replay_letters, replay_letters.c.letter == letters.c.id)
                 .where(replay_letters.c.replay == replay)
-            ),
-            names.c.name != UNKNOWN_ORIGIN,
+            )
         )
         .distinct()
         .order_by(names.c.name)

@@ -25,11 +25,13 @@ from deadletter.store.replays.replay_rows import (
     in_state,
     is_held_by,
     locked,
+    pace_and_stage,
     put_into,
     put_sent,
     stage_text,
 )
 from deadletter.store.replays.replay_tables import replay_letters, replays
+from deadletter.store.replays.replay_views import ReplayView
 
 PORTION_BYTES: Final = 16_000_000
 """Of bodies: more is not in memory at once, except where one letter is larger."""
@@ -64,15 +66,18 @@ async def mark_sending(
     rows: Sequence[SentRow],
     stage: ReplayStage | None,
     *,
+    follows: ReplayView | None,
     holder: str | None,
     now_ms: int,
 ) -> set[int]:
     """These letters, which were the next ones, are to be published. Which of them: none where the replay was
-    stopped meanwhile, somebody else marked, or `holder` has not the lease; and not those of which somebody
-    heard that they went."""
+    stopped meanwhile, somebody else marked, its pace is another than the one that `stage` follows from, or
+    `holder` has not the lease; and not those of which somebody heard that they went."""
     row = await locked(connection, before.id)
     as_before = (row.state, row.marked_to) == (ReplayState.RUNNING, before.marked_to)
     if not as_before or not is_held_by(row, holder):
+        return set()
+    if follows is not None and pace_and_stage(row) != (follows.pace, follows.stage):
         return set()
     marked = {one.letter for one in rows}
     if doubtful := [one.letter for one in rows if one.doubtful]:  # nobody knows of the others yet

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.core.replaying.replay_pace import ReplayStage, pace_from
+from deadletter.core.replaying.replay_pace import ReplayPace, ReplayStage, pace_from
 from deadletter.core.replaying.replay_plan import selection_from
 from deadletter.core.replaying.replay_states import ReplayState, SentState
 from deadletter.core.replaying.replay_target import target_from
@@ -126,6 +126,11 @@ def _view(row: Any, counts: ReplayCounts) -> ReplayView:
         held_until_ms=int(row.held_until_ms),
         counts=counts,
     )
+
+
+def pace_and_stage(row: Any) -> tuple[ReplayPace, ReplayStage]:
+    """Both change together when a person chooses another pace."""
+    return pace_from(json.loads(row.pace)), stage_from(row.stage)
 
 
 def stage_from(told: str) -> ReplayStage:

@@ -161,11 +161,18 @@ class ReplayStore:
     # -- sending -----------------------------------------------------------------------------------------
     @uncut
     async def next_portion(
-        self, replay: int, limit: int, *, stage: ReplayStage | None = None, holder: str | None = None
+        self,
+        replay: int,
+        limit: int,
+        *,
+        stage: ReplayStage | None = None,
+        follows: ReplayView | None = None,
+        holder: str | None = None,
     ) -> list[ClaimedLetter]:
         """The next letters, oldest first, written down as being sent; none unless it runs, or where somebody
-        else marked some at this moment. `stage`: the one that `next_step` gave with them; `holder`: none
-        unless this instance has the lease. Fewer than `limit` where they are large; one that is no longer
+        else marked some at this moment. `stage`: the one that `next_step` gave with them; `follows`: the view
+        that it was asked about, none where somebody chose another pace since; `holder`: none unless this
+        instance has the lease. Fewer than `limit` where they are large; one that is no longer
         there as it was is refused and not among them."""
         async with self._reading() as connection:  # what is claimed does not change, so nobody has to wait
             before = await row_of(connection, replay)
@@ -175,7 +182,7 @@ class ReplayStore:
             return []
         async with self._writing() as connection:
             marked = await replay_progress.mark_sending(
-                connection, before, rows, stage, holder=holder, now_ms=self._now_ms()
+                connection, before, rows, stage, follows=follows, holder=holder, now_ms=self._now_ms()
             )
         if refused := {row: why for row, why in refused.items() if row in marked}:
             await self.settled(replay, [], refused, at_ms=self._now_ms())
