@@ -47,6 +47,7 @@ async def test_the_exchange_goes_while_the_next_letters_are_being_marked(
     monkeypatch.setattr(replay_run, "PORTION", PORTION)
     monkeypatch.setattr(replay_consignment, "PORTION", PORTION)
     monkeypatch.setattr(sending, "_TURN", 1)
+    monkeypatch.setattr(sending, "asyncio", _Slowly())
     broker = MemoryBroker("4.0.5")
     link = Link(ADDRESS, "test", broker.connect)
     channel = await link.channel()
@@ -85,6 +86,16 @@ async def test_the_exchange_goes_while_the_next_letters_are_being_marked(
         assert ended.counts.refused >= PORTION
         assert ended.counts.gone + ended.counts.refused + ended.counts.let_go == COUNT
     await link.close()
+
+
+class _Slowly:
+    """asyncio, with which a letter takes 5 ms to publish, as a large one does."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    def sleep(self, _seconds: float) -> Any:
+        return asyncio.sleep(0.005)
 
 
 class _GoneMeanwhile(ReplayStore):
