@@ -19,7 +19,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, Unpack
 
 from deadletter.amqp.address import parse_addresses
-from deadletter.amqp.handshake import connect
 from deadletter.broker.session import Persistence
 from deadletter.consumer.backoffs import Delays
 from deadletter.consumer.events import Audience, Listener, Stopping
@@ -31,7 +30,7 @@ from deadletter.consumer.log_events import EventLog
 from deadletter.consumer.outcomes import OnErrorRule
 from deadletter.consumer.publishing.mailing import AppMail
 from deadletter.consumer.publishing.publications import PublishOptions
-from deadletter.consumer.publishing.publisher import Publisher
+from deadletter.consumer.publishing.shared_mail import SharedMail
 from deadletter.consumer.queues.health_wait import HealthCheck
 from deadletter.consumer.queues.own_queue import AppExchange, Bind, QueueType
 from deadletter.consumer.queues.queue_options import QueueOptions, QueueWishes
@@ -98,7 +97,7 @@ class Consumer:
         """Of each `serve` that was called and has not ended."""
         self._serves = False
         self._serving: Serving | None = None
-        self._mail: AppMail | None = None
+        self._mail = SharedMail(self._addresses, name=self._name, service=service, exchanges=self._exchanges)
         self.ready: asyncio.Event | None = None
         """Set while messages are taken; there once `serve` runs."""
 
@@ -258,34 +257,22 @@ class Consumer:
         `NotPublished`, or `MaybePublished` where the line was lost in between. In a handler with a
         `Transaction` it goes out after the commit.
         """
-        if self._mail is None:
+        if self._mail.mail is None:
             raise UsageError(
                 "publish: expected a consumer that serves, or `async with app.publishing():` around it, got "
                 "neither"
             )
-        return await self._mail.send(body, exchange=exchange, key=key, **options)
+        return await self._mail.mail.send(body, exchange=exchange, key=key, **options)
 
     @asynccontextmanager
     async def publishing(self, broker: MemoryBroker | None = None) -> AsyncIterator[None]:
         """For a program that publishes without consuming, and for what it publishes before it serves.
 
-        `broker`: in tests, a memory broker in place of the one that the URL names.
+        Any number at a time, and beside `serve`: all share one publisher, until the last of them ends.
+        `broker`: in tests, a memory broker in place of the one that the URL names; the same for all.
         """
-        if self._mail is not None:  # it serves, or is within another one of these
+        async with self._mail.opened(broker, anywhere=broker is None):
             yield
-            return
-        publisher = Publisher(
-            self._addresses if broker is None else [broker.address],
-            name=self._name,
-            dial=connect if broker is None else broker.connect,
-            exchanges=self._exchanges,
-        )
-        self._mail = AppMail(publisher, service=self._teller.service)
-        try:
-            yield
-        finally:
-            self._mail = None
-            await publisher.close()
 
     # -- looking and helping -----------------------------------------------------------------------------
     async def statistics(self) -> dict[str, QueueStatistics]:
@@ -345,16 +332,18 @@ class Consumer:
         self.ready = asyncio.Event()
         try:
             async with AsyncExitStack() as stack:
-                await stack.enter_async_context(self.publishing(broker))
+                mail = await stack.enter_async_context(self._mail.opened(broker))
                 if self._lifespan is not None:
                     self.state = await stack.enter_async_context(self._lifespan(self))
-                await self._serve(broker, stop, self.ready)
+                await self._serve(broker, stop, self.ready, mail)
         finally:
+            self.state = None
             self._serves = False
             self._stops.discard(stop)
 
-    async def _serve(self, broker: MemoryBroker | None, stop: asyncio.Event, ready: asyncio.Event) -> None:
-        assert self._mail is not None
+    async def _serve(
+        self, broker: MemoryBroker | None, stop: asyncio.Event, ready: asyncio.Event, mail: AppMail
+    ) -> None:
         self._serving = Serving(
             self._addresses if broker is None else [broker.address],
             tuple(self._queues.values()),
@@ -368,7 +357,7 @@ class Consumer:
             emit=self._emit,
             stop=stop,
             ready=ready,
-            mail=self._mail,
+            mail=mail,
             exchanges=tuple(self._exchanges.values()),
             memory=broker,
         )

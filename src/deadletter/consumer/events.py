@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from deadletter.core.letter.letter import Letter
 
+BROKER: Final = "broker"
+"""What is lost with the connection."""
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
@@ -48,16 +50,18 @@ class Handled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The broker is away, or a queue is."""
+    """The broker is away, or a queue is, or something that a layout needs."""
 
     what: str
+    """`broker`, `queue orders`, `exchange shop`."""
     why: str
     seconds: float
+    """Until the next try; 0: it was away, and is there again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Messages are taken from these queues now."""
+    """Messages are taken from these queues now: all of them on a new connection, or one that was lost."""
 
     queues: tuple[str, ...]
     layouts: tuple[str, ...]
@@ -89,6 +93,15 @@ class Stopping:
 
 Event: TypeAlias = Handled | Lost | Ready | Paused | Resumed | Stopping
 Listener: TypeAlias = Callable[[Event], None]
+
+
+def regained(ready: Ready, lost: Iterable[str]) -> list[str]:
+    """What of that which was lost is there again: with a new connection all of it, else these queues."""
+    known = list(lost)
+    if BROKER in known:
+        return known
+    queues = {f"queue {queue}" for queue in ready.queues}
+    return [what for what in known if what in queues]
 
 
 class Audience:

@@ -56,7 +56,10 @@ class EventLog:
                 if log.isEnabledFor(_LEVELS[event.fate]):
                     _handled(log, event)
             case Lost(what=what, why=why, seconds=seconds):
-                log.warning("%s is away: %s; the next try is in %.1f s", what, why, seconds)
+                if seconds:
+                    log.warning("%s is away: %s; the next try is in %.1f s", what, why, seconds)
+                else:
+                    log.warning("%s was away: %s", what, why)
             case Paused(queue=queue, why=why, seconds=seconds):
                 log.warning("%s is not consumed: %s; asked again in %.1f s", queue, why, seconds)
             case Resumed(queue=queue):

@@ -17,7 +17,7 @@ from deadletter.amqp.address import Address
 from deadletter.amqp.handshake import connect
 from deadletter.broker.queue_counts import counts_of
 from deadletter.broker.session import Link, Persistence, SessionEvent, Waiting, supervise
-from deadletter.consumer.events import Audience, Lost, Ready, Stopping
+from deadletter.consumer.events import BROKER, Audience, Lost, Ready, Stopping
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.consumer.handlers.handler_end import told
 from deadletter.consumer.publishing.mailing import AppMail
@@ -32,6 +32,9 @@ from deadletter.core.topology.layout_names import ConsumerLayout
 from deadletter.errors import ConnectionLost, DeadletterError, MoveFailed
 
 PAUSE_S: Final = 1.0
+WELL_S: Final = 5.0
+"""So long a queue that was lost is consumed before it is said to be back: one that fails again and again must
+not be told of every second."""
 _log: Final = logging.getLogger("deadletter.consumer")
 
 
@@ -97,6 +100,8 @@ class Serving:
         self._ready = ready
         self._consumers: dict[str, QueueConsumer] = {}
         """By queue; the last one of each."""
+        self._away: set[str] = set()
+        """Queues that were told to be lost, on this link."""
         self._leaving: SystemExit | KeyboardInterrupt | None = None
         self._working: asyncio.Future[None] | None = None
         self._worked = False
@@ -178,7 +183,7 @@ class Serving:
         if isinstance(event, Waiting):
             if self._stop.is_set() and self._working is not None:
                 self._working.cancel()  # the line was lost while it stopped: nothing is left to be done
-            self._emit(Lost(what="broker", why=str(event.reason), seconds=event.seconds))
+            self._emit(Lost(what=BROKER, why=str(event.reason), seconds=event.seconds))
 
     async def _on(self, link: Link) -> None:
         """All queues on one link."""
@@ -194,6 +199,7 @@ class Serving:
             watching.append(asyncio.ensure_future(layouts.keep(self._queues, self._emit)))
             if any(one.paths.layout in ASKING for one in laid):
                 watching.append(asyncio.ensure_future(layouts.tidy()))
+        self._away.clear()
         self._emit(
             Ready(
                 queues=tuple(options.plan.queue for options in self._queues),
@@ -262,6 +268,7 @@ class Serving:
                 # A queue that was deleted has lost its bindings and what leads back to it, and an exchange
                 # that was deleted closes every channel that publishes to it.
                 whole = False
+                self._away.add(options.plan.queue)
                 self._emit(Lost(what=f"queue {options.plan.queue}", why=str(error), seconds=PAUSE_S))
                 await self._unless_stopped(asyncio.sleep(PAUSE_S))
 
@@ -296,10 +303,25 @@ class Serving:
             await self._unless_stopped(gate.closed())
             halt.set()
 
+        def well() -> None:
+            if not halt.is_set() and options.plan.queue in self._away:
+                self._away.discard(options.plan.queue)
+                layout = laid.paths.layout.value
+                self._emit(Ready(queues=(options.plan.queue,), layouts=(layout,), notes=laid.notes))
+
+        loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
         ending = asyncio.ensure_future(end())
         try:
-            await consumer.on(link, halt, self._stop, grace_s=self._grace_s)
+            await consumer.on(
+                link,
+                halt,
+                self._stop,
+                grace_s=self._grace_s,
+                begun=lambda: timers.append(loop.call_later(WELL_S, well)),
+            )
         finally:
+            for one in timers:
+                one.cancel()
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
 

@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Final, TypeAlias, assert_never
 
-from deadletter.consumer.events import Event, Fate, Handled, Lost, Paused, Ready, Resumed, Stopping
+from deadletter.consumer.events import (
+    Event,
+    Fate,
+    Handled,
+    Lost,
+    Paused,
+    Ready,
+    Resumed,
+    Stopping,
+    regained,
+)
 from deadletter.consumer.handlers.failure_details import Teller
 from deadletter.core.text.durations import duration_text
 from deadletter.core.text.safe_text import block, line
@@ -53,14 +63,19 @@ class UsualLog:
             case Handled():
                 self._handled(event)
             case Lost(what=what, why=why):
-                self._gone(what, "%s is away: %s", what, self._shown(why), passing=not event.seconds)
+                if event.seconds:
+                    self._gone(what, "%s is away: %s", what, self._shown(why))
+                else:
+                    back = self._away.pop(what, None) is not None
+                    self._log.warning("%s %s: %s", what, "is back" if back else "was away", self._shown(why))
             case Paused(queue=queue, why=why):
                 self._gone(f"health of {queue}", "%s is not consumed: %s", line(queue), self._shown(why))
             case Resumed(queue=queue):
                 self._back(f"health of {queue}", "%s is consumed again", line(queue))
             case Ready(queues=queues):
                 told = ", ".join(map(line, queues))
-                for what in [what for what in self._away if not what.startswith("health of ")]:
+                lost = [what for what in self._away if not what.startswith("health of ")]
+                for what in regained(event, lost):
                     self._back(what, "%s is back; consuming %s", what, told)
             case Stopping():
                 self.close()
@@ -68,7 +83,8 @@ class UsualLog:
                 assert_never(event)
 
     def close(self) -> None:
-        """Say what is counted and not said yet."""
+        """Say what is counted and not said yet; what is away is nobody's concern any more."""
+        self._away.clear()
         for key in list(self._kinds):
             self._over(key)
 
@@ -115,13 +131,12 @@ class UsualLog:
             self._log.warning("%s; %d more of them within a minute", kind.told, kind.more)
 
     # -- what is away ------------------------------------------------------------------------------------
-    def _gone(self, what: str, told: str, *details: str, passing: bool = False) -> None:
-        """Said when it goes, and once a minute while it stays away. `passing`: it is back already."""
+    def _gone(self, what: str, told: str, *details: str) -> None:
+        """Said when it goes, and once a minute while it stays away."""
         now = _now()
-        if passing or now - self._away.get(what, now - MINUTE_S) >= MINUTE_S:
+        if now - self._away.get(what, now - MINUTE_S) >= MINUTE_S:
             self._log.warning(told, *details)
-            if not passing:
-                self._away[what] = now
+            self._away[what] = now
 
     def _back(self, what: str, told: str, *details: str) -> None:
         if self._away.pop(what, None) is not None:

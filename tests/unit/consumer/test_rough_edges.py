@@ -1,11 +1,14 @@
 """What a newcomer does and nobody expects: stops before it begins, serves twice, checks health plainly.
 
-About `consumer.app`, `consumer.queues.health_wait`, `consumer.handlers.signature`, `consumer.backoffs`.
+About `consumer.app`, `consumer.queues.health_wait`, `consumer.queues.queue_options`,
+`consumer.handlers.signature`, `consumer.backoffs`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -94,6 +97,39 @@ async def test_a_health_check_may_be_any_function(kind: str) -> None:
         assert done == [1, 2]
         app.stop()
         await serving
+
+
+@pytest.mark.parametrize("kind", ["queue", "batch"])
+def test_a_decorator_without_parentheses_is_said(kind: str) -> None:
+    decorate: Any = getattr(Consumer("amqp://broker.example"), kind)
+
+    async def handle(_body: bytes) -> None: ...
+
+    with pytest.raises(UsageError, match=rf'expected @app\.{kind}\("name"\), .* got <function .*handle'):
+        decorate(handle)
+
+
+async def test_the_state_is_there_while_the_lifespan_lasts() -> None:
+    seen: list[object] = []
+
+    @asynccontextmanager
+    async def lifespan(app: Consumer) -> AsyncIterator[str]:
+        yield "a pool"
+        seen.append(app.state)
+
+    app = Consumer("amqp://broker.example", lifespan=lifespan)
+
+    @app.queue("orders")
+    async def handle(_number: int) -> None: ...
+
+    with virtual_time() as clock:
+        serving = asyncio.create_task(app.serve(MemoryBroker(clock=clock)))
+        await clock.advance(1)
+        assert app.state == "a pool"
+        app.stop()
+        await serving
+    assert seen == ["a pool"]
+    assert app.state is None
 
 
 async def test_what_an_annotation_adds_is_checked() -> None:

@@ -62,6 +62,8 @@ class _Place:
 
     number: int
     worker: WorkerProcess | None = None
+    asked: bool = False
+    """Whether this process was asked to end: a second time would mean at once."""
     pause_s: float = PAUSE_S
     deaths: int = 0
     ended: bool = field(default=False)
@@ -119,9 +121,12 @@ class Supervisor:
     async def _keep(self, place: _Place) -> None:
         while not self._stop.is_set():
             begun, changed = time.monotonic(), self._changed
-            place.worker = worker = await WorkerProcess.start(
+            worker = await WorkerProcess.start(
                 place.number, self._wish.app, self._wish.directory, self._environment(), self._on_change
             )
+            place.worker, place.asked = worker, False
+            if self._stop.is_set() or changed.is_set():  # that came while there was nobody to ask yet
+                _ask_to_end(place)
             code = await worker.ended()
             place.worker = None
             self._forget_gauges(worker.pid)
@@ -187,8 +192,8 @@ class Supervisor:
 
     async def _end(self, keeping: list[asyncio.Task[None]]) -> None:
         """In good order; who is not gone after the grace is ended by force."""
-        for worker in self._workers():
-            worker.ask_to_end()
+        for place in self._places:
+            _ask_to_end(place)
         _, late = await asyncio.wait(keeping, timeout=self._grace_s)
         if late:
             say(f"{len(late)} not gone after {elapsed_text(self._grace_s)}; ended by force")
@@ -230,8 +235,15 @@ class Supervisor:
                 say(f"{changed[0]} changed; the processes begin anew")
                 self._changed.set()
                 self._changed = asyncio.Event()
-                for worker in self._workers():
-                    worker.ask_to_end()
+                for place in self._places:
+                    _ask_to_end(place)
+
+
+def _ask_to_end(place: _Place) -> None:
+    """In good order, and so only once: whoever ends it, for whatever reason, may not be the first."""
+    if place.worker is not None and not place.asked:
+        place.asked = True
+        place.worker.ask_to_end()
 
 
 async def _all_of(tasks: list[asyncio.Task[None]]) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from deadletter import Consumer, ConsumerMetrics
 from deadletter.cli.running.found_app import found_app
-from deadletter.consumer.events import Event, Lost, Ready, Stopping
+from deadletter.consumer.events import Event, Lost, Ready, Stopping, regained
 from deadletter.errors import DeadletterError, UsageError
 
 READY: Final = b"+"
@@ -26,19 +26,33 @@ FAILED: Final = 1
 
 
 class Telling:
-    """A listener that tells the parent."""
+    """A listener that tells the parent: ready while nothing is lost, neither the broker nor a queue."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
+        self._lost: set[str] = set()
+        self._stopping = False
 
     def __call__(self, event: Event) -> None:
         match event:
             case Ready():
-                self._tell(READY)
-            case Lost() | Stopping():
+                self._back(regained(event, self._lost))
+            case Lost(what=what, seconds=seconds):
+                if seconds:
+                    self._lost.add(what)
+                    self._tell(NOT_READY)
+                elif what in self._lost:
+                    self._back([what])
+            case Stopping():
+                self._stopping = True
                 self._tell(NOT_READY)
             case _:
                 pass
+
+    def _back(self, found: list[str]) -> None:
+        self._lost.difference_update(found)
+        if not self._lost and not self._stopping:
+            self._tell(READY)
 
     def _tell(self, word: bytes) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from math import isfinite
 from typing import Final, NamedTuple, TypedDict
 
@@ -48,6 +49,17 @@ class PublishOptions(TypedDict, total=False):
     """Whether it is an error that no queue takes it: yes, unless said otherwise."""
 
 
+_OPTIONS: Final = frozenset(PublishOptions.__annotations__)
+_ELSEWHERE: Final = {
+    "delivery_mode": "persistent",
+    "id": "message_id",
+    "queue": "key",
+    "routing_key": "key",
+    "ttl": "expiration",
+}
+"""What other clients call it, where that is not near in letters."""
+
+
 class Publication(NamedTuple):
     """Ready to go."""
 
@@ -61,6 +73,8 @@ class Publication(NamedTuple):
 
 def publication(body: object, *, exchange: str, key: str, options: PublishOptions) -> Publication:
     """Raises UsageError for what cannot be published. Its message id must be there."""
+    if not options.keys() <= _OPTIONS:
+        raise _stray(min(options.keys() - _OPTIONS))
     content, content_type = encoded(body)
     _checked(exchange, key, content)
     timestamp = options.get("timestamp")
@@ -86,6 +100,15 @@ def publication(body: object, *, exchange: str, key: str, options: PublishOption
         ) from error
     mandatory = options.get("mandatory", True)
     return Publication(exchange, key, options["message_id"], properties, content, mandatory)
+
+
+def _stray(name: str) -> UsageError:
+    """An option that there is not: swallowed, a message would go elsewhere, or live for ever."""
+    known = ["exchange", "key", *sorted(_OPTIONS)]
+    close = get_close_matches(name.lower(), known, n=1)
+    meant = _ELSEWHERE.get(name.lower()) or (close[0] if close else None)
+    hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+    return UsageError(f"publish: expected an option there is, got {name!r} ({hint})")
 
 
 def _checked(exchange: str, key: str, content: bytes) -> None:

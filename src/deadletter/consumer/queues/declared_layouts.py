@@ -31,11 +31,12 @@ from deadletter.broker.live_topology import read_topology
 from deadletter.broker.management import management
 from deadletter.broker.queue_counts import counts_on
 from deadletter.broker.session import Link
-from deadletter.consumer.events import Event, Lost
+from deadletter.consumer.events import Event
 from deadletter.consumer.outcomes import Rules
 from deadletter.consumer.queues.declaring_command import declaring_command
 from deadletter.consumer.queues.layout_routes import LayoutRoutes, extra_rung
 from deadletter.consumer.queues.own_queue import AppExchange, OwnQueue, bind, declare_exchanges
+from deadletter.consumer.queues.told_losses import ToldLosses
 from deadletter.core import layouts
 from deadletter.core.layouts.naming import DUE, PARKED, asked_name, level_name
 from deadletter.core.layouts.request import Plan
@@ -269,13 +270,13 @@ class DeclaredLayouts:
 
     async def keep(self, queues: Sequence[Wanted], emit: Callable[[Event], None]) -> None:
         """Declare again what somebody deletes, until the connection is lost."""
-        pause_s = LOOK_S
+        pause_s, losses = LOOK_S, ToldLosses(emit)
         while True:
             await asyncio.sleep(pause_s)
-            refused = [wanted.queue for wanted in queues if not await self._kept(wanted, emit)]
+            refused = [wanted.queue for wanted in queues if not await self._kept(wanted, losses)]
             pause_s = min(pause_s * 2, LOOK_MAX_S) if refused else LOOK_S
 
-    async def _kept(self, wanted: Wanted, emit: Callable[[Event], None]) -> bool:
+    async def _kept(self, wanted: Wanted, losses: ToldLosses) -> bool:
         """Whether it is all there, or there again."""
         queue, laid = wanted.queue, self._laid.get(wanted.queue)
         if laid is None:
@@ -288,6 +289,8 @@ class DeclaredLayouts:
             raise
         except WireError:
             return False  # RabbitMQ 4.3 shows a name only to those who may do something with it
+        if missing is None:
+            losses.whole(queue)
         if missing is None or missing.name == queue:
             return True
         what = f"{missing.kind} {missing.name}"
@@ -297,9 +300,9 @@ class DeclaredLayouts:
             raise
         except DeadletterError as error:
             why = f"somebody deleted it, and it cannot be declared: {error}"
-            emit(Lost(what=what, why=why, seconds=LOOK_S))
+            losses.gone(queue, what, why, seconds=LOOK_S)
             return False
-        emit(Lost(what=what, why="somebody deleted it; it is declared again", seconds=0.0))
+        losses.mended(queue, what, "somebody deleted it; it is declared again")
         return True
 
     async def tidy(self) -> None:

@@ -40,7 +40,7 @@ ANEW_S: Final = 60.0
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 WELL_S: Final = 5.0
-"""After this long without trouble the pauses begin small again."""
+"""After this long without trouble the pauses begin small again, and it is told that all is well."""
 TOLD_MAX: Final = 10
 """So many letters that could not go are told of one by one before the work begins anew."""
 
@@ -57,6 +57,8 @@ class Releasing:
         self._ways = WaysBack(self._nothing, lambda _origin, _state: None)
         self._release = OwnRelease(self._ways, mend)
         self._courier: Courier | None = None
+        self._away = False
+        """Whether it was told that what is due does not go home, and not yet that it does."""
 
     async def on(self, link: Link, stop: asyncio.Event) -> None:
         """Until `stop`. Raises when the connection is lost."""
@@ -71,6 +73,7 @@ class Releasing:
                 if trouble is not None and not stop.is_set():
                     if loop.time() - begun >= WELL_S + pause_s:
                         pause_s = PAUSE_S
+                    self._away = True
                     self._emit(Lost(what=f"queue {DUE}", why=trouble, seconds=pause_s))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), pause_s)
@@ -104,12 +107,21 @@ class Releasing:
             bounds=Bounds(seconds=ANEW_S, depth_at_start=False),
             terms=Terms(prefetch=self._prefetch, blocked_patience_s=float("inf")),
         )
+
+        def well() -> None:
+            if self._away and not failures:
+                self._away = False
+                self._emit(Lost(what=f"queue {DUE}", why="what is due goes home again", seconds=0.0))
+
+        telling = asyncio.get_running_loop().call_later(WELL_S, well)
         try:
             await courier.on(link)
         except ConnectionLost:
             raise
         except DeadletterError as error:
             return await self._declared(str(error))
+        finally:
+            telling.cancel()
         return f"{len(failures)} letters could not go, the first: {failures[0]}" if failures else None
 
     async def _declared(self, trouble: str) -> str:

@@ -82,11 +82,17 @@ class QueueConsumer:
 
     # -- life --------------------------------------------------------------------------------------------
     async def on(
-        self, link: Link, halt: asyncio.Event, stop: asyncio.Event | None = None, *, grace_s: float
+        self,
+        link: Link,
+        halt: asyncio.Event,
+        stop: asyncio.Event | None = None,
+        *,
+        grace_s: float,
+        begun: Callable[[], object] | None = None,
     ) -> None:
         """Until `halt`, and then until what is in hand is settled; once `stop` is set too, for `grace_s`.
 
-        Raises what ended it.
+        `begun` is called when the broker gives it messages. Raises what ended it.
         """
         try:
             await self._settler.open(link)
@@ -100,6 +106,8 @@ class QueueConsumer:
             self._settler.intake = self._hand
             self._workers.start()
             await self._hand.begin(self._on_delivery)
+            if begun is not None:
+                begun()
             await self._until(halt)
             await self._drain(stop or halt, grace_s)
         finally:

@@ -106,6 +106,10 @@ class QueueWishes:
 
     def check(self) -> None:
         """Raises UsageError for what cannot be, whatever the function is."""
+        name: object = self.queue  # whatever an application gives; without parentheses, its function
+        if not isinstance(name, str):
+            decorator = "queue" if self.size is None else "batch"
+            raise UsageError(f'expected @app.{decorator}("name"), with the name of a queue, got {name!r}')
         if self.layout not in LAYOUT_NAMES:
             raise self._refusal("layout", ", ".join(LAYOUT_NAMES), self.layout)
         for what, number, least in (
