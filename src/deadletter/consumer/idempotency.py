@@ -45,8 +45,8 @@ class Seen(Enum):
 class Transaction:
     """A transaction of the store in which the message is marked as done, for the handler's own writes.
 
-    It is committed when the handler returns and rolled back when it raises. `connection` is SQLAlchemy's.
-    What the handler publishes goes out after the commit.
+    It is committed when the handler returns, or raises after `ack()`, and rolled back when it raises
+    otherwise. `connection` is SQLAlchemy's. What the handler publishes goes out after the commit.
     """
 
     __slots__ = ("connection", "outgoing")

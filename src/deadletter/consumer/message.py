@@ -2,12 +2,14 @@
 
 Most handlers take the decoded body alone. One that wants more has a parameter of this type. The verbs are
 for those who want to say themselves what becomes of it. They are carried out when the handler ends, and after
-one of them it does not matter how it ends.
+one of them it does not matter how it ends; but `ack` and `discard` stand or fall with what has to be
+committed or sent after the handler (`at_stake`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final, Unpack
 
@@ -36,6 +38,7 @@ class Message:
         "_letter",
         "_mail",
         "_published",
+        "_stakes",
         "attempt",
         "begun_before",
         "queue",
@@ -53,6 +56,7 @@ class Message:
         self._history: History | None = None
         self._decided: Exception | bool = False
         self._closed = False
+        self._stakes = 0
 
     @property
     def body(self) -> bytes:
@@ -200,7 +204,7 @@ class Message:
 
     # -- verbs -------------------------------------------------------------------------------------------
     async def ack(self) -> None:
-        """It is done, whatever the handler does next."""
+        """It is done, whatever the handler does next, once what must be committed after it is committed."""
         self._decide(True)
 
     async def retry(self, after: float | timedelta | None = None, why: str = "") -> None:
@@ -233,4 +237,23 @@ class Message:
     def close(self) -> Exception | bool:
         """The handler has ended: no verb counts any more. Returns what one of them said before."""
         self._closed = True
+        if self._stakes:
+            self.take_back()
         return self._decided
+
+    @contextmanager
+    def at_stake(self) -> Iterator[None]:
+        """`ack` and `discard` hold only if this is left well: a commit, and what is sent after it, say."""
+        self._stakes += 1
+        try:
+            yield
+        except BaseException:
+            self.take_back()
+            raise
+        finally:
+            self._stakes -= 1
+
+    def take_back(self) -> None:
+        """It is not done, although a verb said so. That it is to be retried or parked stands."""
+        if self._decided is True or isinstance(self._decided, Discard):
+            self._decided = False

@@ -1,20 +1,25 @@
 """What a newcomer does and nobody expects: stops before it begins, serves twice, checks health plainly.
 
 About `consumer.app`, `consumer.queues.health_wait`, `consumer.queues.queue_options`,
-`consumer.handlers.signature`, `consumer.backoffs`.
+`consumer.handlers.signature`, `consumer.backoffs`, `consumer.publishing.bodies`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypedDict
 
+import msgspec
 import pytest
 from pydantic import Field
 
 from deadletter import Consumer, fixed
+from deadletter.consumer.events import Audience, Event, Paused
+from deadletter.consumer.publishing.bodies import encoded
+from deadletter.consumer.queues.health_wait import HealthWait
 from deadletter.errors import UsageError
 from deadletter.testing.memory import MemoryBroker, virtual_time
 
@@ -130,6 +135,51 @@ async def test_the_state_is_there_while_the_lifespan_lasts() -> None:
         await serving
     assert seen == ["a pool"]
     assert app.state is None
+
+
+async def test_a_health_check_that_raises_is_not_asked_again_on_the_loop() -> None:
+    threads: list[str] = []
+
+    def check() -> bool:
+        threads.append(threading.current_thread().name)
+        if len(threads) == 1:
+            raise RuntimeError("cannot connect to the database")
+        return True
+
+    told: list[Event] = []
+    hear = Audience()
+    hear.add(told.append)
+    await HealthWait("orders", (check,), hear, pause_s=0.01).opened()
+    (paused,) = [event for event in told if isinstance(event, Paused)]
+    assert "cannot connect" in paused.why
+    assert len(threads) == 2
+    assert threading.current_thread().name not in threads
+
+
+@pytest.mark.parametrize("asking", [asyncio.create_task, asyncio.ensure_future])
+async def test_a_plain_health_check_may_need_the_loop(asking: Any) -> None:
+    async def is_well() -> bool:
+        return True
+
+    def check() -> Any:
+        well = is_well()
+        try:
+            return asking(well)
+        except RuntimeError:
+            well.close()
+            raise
+
+    await asyncio.wait_for(HealthWait("orders", (check,), Audience()).opened(), 5)
+
+
+class Holding(msgspec.Struct):
+    held: object
+
+
+@pytest.mark.parametrize("held", [object(), {1, object()}, "\ud800"])
+def test_a_struct_that_cannot_be_written_is_refused_in_our_words(held: object) -> None:
+    with pytest.raises(UsageError, match="publish: expected as a body"):
+        encoded(Holding(held))
 
 
 async def test_what_an_annotation_adds_is_checked() -> None:

@@ -141,15 +141,18 @@ class Call:
             self._threads = None
         self.abandoned.clear()
 
-    async def __call__(self, messages: Sequence[Message], arguments: tuple[Any, ...]) -> None:
+    async def __call__(
+        self, messages: Sequence[Message], arguments: tuple[Any, ...], *, spent_s: float = 0.0
+    ) -> None:
+        """`spent_s`: so much of its time is gone."""
         if not self.is_async:
-            await self._in_thread(messages, arguments)
+            await self._in_thread(messages, arguments, spent_s)
         elif self._timeout_s is None:
             returned = await typing.cast("Awaitable[object]", self.function(*arguments))
             if returned is not None:
                 await seen_out(self.name, returned)
         else:
-            await self._in_time(self.function(*arguments), self._timeout_s)
+            await self._in_time(self.function(*arguments), max(0.0, self._timeout_s - spent_s))
 
     async def _in_time(self, doing: object, seconds: float) -> None:
         task = asyncio.current_task()
@@ -170,15 +173,18 @@ class Call:
         """What its message fails with."""
         return HandlerTimeout(f"{self.name} took longer than {self._timeout_s:g} s{more}")
 
-    async def _in_thread(self, messages: Sequence[Message], arguments: tuple[Any, ...]) -> None:
+    async def _in_thread(
+        self, messages: Sequence[Message], arguments: tuple[Any, ...], spent_s: float
+    ) -> None:
         if self._threads is None:
             self._threads = Threads(self._most)
         await self._threads.place()  # the clock starts when it can run
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        left_s = None if self._timeout_s is None else max(0.0, self._timeout_s - spent_s)
         begun = loop.time()
         ended = self._threads.start(partial(context.run, self.function, *arguments))
         try:
-            await asyncio.wait({ended}, timeout=self._timeout_s)
+            await asyncio.wait({ended}, timeout=left_s)
         except asyncio.CancelledError:
             self.abandon(messages, ended)
             raise
@@ -188,10 +194,10 @@ class Call:
         returned = ended.result()
         if returned is None:
             return
-        if self._timeout_s is None:
+        if left_s is None:
             await seen_out(self.name, returned)
         else:
-            await self._in_time(returned, max(0.0, self._timeout_s - (loop.time() - begun)))
+            await self._in_time(returned, max(0.0, left_s - (loop.time() - begun)))
 
     async def see_out(self, messages: Sequence[Message]) -> None:
         """Wait for earlier runs with these messages that nobody waits for."""

@@ -5,6 +5,9 @@ return is success; whatever is raised, an `Exception` or not, is classified by t
 out is one of `Done | AlreadyDone | Failed`, and nothing a handler raises gets past here but the
 cancellation of its own task, of which only whoever made that task knows who asked for it.
 
+What a handler raises after `ack()` does not undo what it did before: its transaction and its dependencies are
+left as if it had returned. What these raise then is the message's failure, whatever it said.
+
 A handler that raises SystemExit or KeyboardInterrupt means the process: its message has failed, as with any
 other error, and `leaving` says that the application wants to end.
 """
@@ -14,16 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Final
 
 from deadletter.consumer.handlers.callables import seen_out
 from deadletter.consumer.handlers.calling import Call
-from deadletter.consumer.handlers.dependencies import DependencyCall
+from deadletter.consumer.handlers.dependencies import OpenDependencies
 from deadletter.consumer.handlers.handler_end import ALREADY_DONE, DONE, Failed, HandlerEnd, told
 from deadletter.consumer.handlers.middleware import Middleware, around
-from deadletter.consumer.handlers.once import MessageKey, Once, RunOnce
+from deadletter.consumer.handlers.once import MessageKey, Once, RunOnce, is_done
 from deadletter.consumer.handlers.signature import ParameterWish, Signature, signature_of
 from deadletter.consumer.idempotency import Ids, Transaction
 from deadletter.consumer.message import Message
@@ -165,41 +168,77 @@ class Handler(Handling):
                         await seen_out(self.name, returned)
                 else:
                     await self._work(message, None)
+            elif self._signature.transacted:
+                return await self._committed(self._once, message)
             elif not await self._once(message, self._work):
                 return ALREADY_DONE
         except BaseException as error:  # noqa: BLE001 -- the place where an application's errors are judged
             return self.failed(message, self._raised(error))
         return self.failed(message, None)
 
+    async def _committed(self, once: Once, message: Message) -> HandlerEnd:
+        """In its transaction, which what is raised after `ack` does not roll back."""
+        late: BaseException | None = None
+
+        async def run(message: Message, transaction: Transaction | None) -> None:
+            nonlocal late
+            try:
+                await self._work(message, transaction)
+            except BaseException as error:
+                if not _after_its_end(message, error):
+                    raise
+                late = self._raised(error)
+
+        return self.failed(message, late) if await once(message, run) else ALREADY_DONE
+
     async def _run(self, message: Message, transaction: Transaction | None) -> None:
         body = self._signature.decode(message.body) if self._wants_body else None
         await self._call((message,), self._signature.arguments(body, message, transaction))
 
     async def _run_with(self, message: Message, transaction: Transaction | None) -> None:
-        """With its dependencies, which see what the handler raises and cannot hide it."""
+        """With its dependencies, which see what the handler raises before it is done, and cannot hide it."""
         body = self._signature.decode(message.body) if self._wants_body else None
-        stack = AsyncExitStack()
-        try:
-            made = await self._opened(message, transaction, stack)
-            await self._call((message,), (*self._signature.arguments(body, message, transaction), *made))
-        except BaseException as error:
-            await stack.__aexit__(type(error), error, error.__traceback__)
-            raise
-        await stack.aclose()
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        opened = OpenDependencies(message, transaction)
+        with message.at_stake():
+            try:
+                made = await self._opened(opened)
+            except BaseException as error:
+                await opened.failed(error)
+                raise
+        given = (*self._signature.arguments(body, message, transaction), *made)
+        late: BaseException | None = None
+        with message.at_stake() if opened.cleaning else nullcontext():
+            try:
+                await self._call((message,), given, spent_s=clock() - begun)
+            except BaseException as error:
+                if not _after_its_end(message, error):
+                    await opened.failed(error)
+                    raise
+                await opened.close()
+                late = error
+            else:
+                await opened.close()
+        if late is not None:
+            raise late
 
-    async def _opened(
-        self, message: Message, transaction: Transaction | None, stack: AsyncExitStack
-    ) -> list[Any]:
+    async def _opened(self, opened: OpenDependencies) -> list[Any]:
         """The values of its dependencies, within the time that the handler has itself."""
-        known: dict[DependencyCall, Any] = {}
         patience = asyncio.timeout(self._call.timeout_s)
         try:
             async with patience:
-                return [
-                    await one.opened(message, transaction, stack, known)
-                    for one in self._signature.dependencies
-                ]
+                return [await one.opened(opened) for one in self._signature.dependencies]
         except TimeoutError as error:
             if not patience.expired():
                 raise
             raise self._call.late(" to open what it depends on") from error
+
+
+def _after_its_end(message: Message, error: BaseException) -> bool:
+    """Whether this came when `ack` or `discard` had been said. Its cancellation is no such error: that stops
+    it in the middle of things, and what it did is undone."""
+    if isinstance(error, GeneratorExit) or not is_done(message, raised=True):
+        return False
+    task = asyncio.current_task()
+    return not (isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0)

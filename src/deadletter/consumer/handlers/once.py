@@ -63,7 +63,8 @@ class Once:
         mine = self._here[key] = asyncio.get_running_loop().create_future()
         try:
             if self._transacted:
-                return await self._in_transaction(key, message, run)
+                with message.at_stake():
+                    return await self._in_transaction(key, message, run)
             return await self._with_a_gap(key, message, run)
         finally:
             del self._here[key]

@@ -12,10 +12,17 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from inspect import Parameter
 from typing import Annotated, Any, Final, TypeAlias
 
 from deadletter.consumer.handlers.callables import name_of
-from deadletter.consumer.handlers.dependencies import Dependency, asked, dependency_of, hints_of
+from deadletter.consumer.handlers.dependencies import (
+    Dependency,
+    asked,
+    dependency_of,
+    hints_of,
+    refuse_defaults,
+)
 from deadletter.consumer.idempotency import Transaction
 from deadletter.consumer.message import Message
 from deadletter.consumer.outcomes import Undecodable
@@ -36,6 +43,8 @@ def decoder_for(annotation: Any) -> Decoder:
     as JSON: without an annotation as plain Python values, with one as pydantic understands it. Whatever goes
     wrong is `Undecodable`, with a reason short enough to stand in a header.
     """
+    if _read_by_itself(annotation):
+        return _checked(annotation)
     if annotation is bytes:
         return _as_it_is
     if annotation is str:
@@ -47,6 +56,21 @@ def decoder_for(annotation: Any) -> Decoder:
 
         return _guarded(msgspec.json.Decoder(annotation).decode)
     return _guarded(_validator(annotation))
+
+
+def _checked(annotation: Any) -> Decoder:
+    """Read as what stands in `Annotated`, and then held against what that adds."""
+    import pydantic
+
+    read, check = decoder_for(annotation.__origin__), pydantic.TypeAdapter(annotation).validate_python
+    return _guarded(lambda body: check(read(body)))
+
+
+def _read_by_itself(annotation: Any) -> bool:
+    """Whether it is an `Annotated` of something that pydantic does not read."""
+    if typing.get_origin(annotation) is not Annotated:
+        return False
+    return annotation.__origin__ in (bytes, str, *_PLAIN)
 
 
 def _loose(annotation: Any) -> bool:
@@ -154,7 +178,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     return Signature(
         wishes=wishes,
         decode=decoder_for(bodies[0]) if bodies else decoder_for(bytes),
-        names=(*(name for name, _ in parameters), *dependencies) if dependencies else (),
+        names=_names(function, [*(name for name, _ in parameters), *dependencies], named=bool(dependencies)),
         dependencies=tuple(dependencies.values()),
     )
 
@@ -166,7 +190,8 @@ def batch_signature_of(function: Callable[..., Any]) -> Signature:
             f"batch handler {name_of(function)}: expected no Depends(…), which is made once for each "
             "message, got one; open it in the function, or in the application's lifespan"
         )
-    kinds = [kind for _, kind in _parameters(function)]
+    parameters = _parameters(function)
+    kinds = [kind for _, kind in parameters]
     wishes: list[ParameterWish] = []
     inner: Any = None
     for kind in kinds:
@@ -183,46 +208,56 @@ def batch_signature_of(function: Callable[..., Any]) -> Signature:
             inner = arguments[0]
     _each_once(function, wishes, "a list of bodies, a list of Messages")
     return Signature(
-        wishes=tuple(wishes), decode=decoder_for(inner if ParameterWish.BODY in wishes else bytes)
+        wishes=tuple(wishes),
+        decode=decoder_for(inner if ParameterWish.BODY in wishes else bytes),
+        names=_names(function, [name for name, _ in parameters], named=False),
     )
 
 
 def _parameters(function: Callable[..., Any]) -> list[tuple[str, Any]]:
     """Name and annotation of each parameter that must be given, dependencies left out."""
     hints = hints_of("handler", function)
+    found = inspect.signature(function).parameters
+    refuse_defaults("handler", function, found)
     return [
         (parameter.name, _told(hints.get(parameter.name, inspect.Parameter.empty)))
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in found.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         and parameter.default is parameter.empty
         and asked(hints.get(parameter.name)) is None
     ]
 
 
 def _told(annotation: Any) -> Any:
-    """Without what `Annotated` adds, unless pydantic checks it."""
+    """Without what `Annotated` adds to what is no body, or to what pydantic cannot check."""
     if typing.get_origin(annotation) is not Annotated:
         return annotation
     kind = annotation.__origin__
-    by_itself = kind in (Message, Transaction, bytes, str, *_PLAIN)
-    return kind if by_itself or (isinstance(kind, type) and is_struct(kind)) else annotation
+    alone = kind in (Message, Transaction) or (isinstance(kind, type) and is_struct(kind))
+    return kind if alone else annotation
 
 
 def _dependencies(function: Callable[..., Any]) -> dict[str, Dependency]:
-    """By parameter. They are given by name, so the others must have one too."""
+    """By parameter."""
     hints = hints_of("handler", function)
-    parameters = inspect.signature(function).parameters
-    found = {
+    return {
         name: dependency_of(wanted.dependency)
-        for name in parameters
+        for name in inspect.signature(function).parameters
         if (wanted := asked(hints.get(name))) is not None
     }
-    if found and any(one.kind is one.POSITIONAL_ONLY for one in parameters.values()):
+
+
+def _names(function: Callable[..., Any], given: Sequence[str], *, named: bool) -> tuple[str, ...]:
+    """By which these are given; none where all of them have a place and need not be `named`."""
+    parameters = inspect.signature(function).parameters
+    if not named and all(parameters[name].kind is not Parameter.KEYWORD_ONLY for name in given):
+        return ()
+    if any(one.kind is one.POSITIONAL_ONLY for one in parameters.values()):
         raise UsageError(
-            f"handler {name_of(function)}: expected parameters that can be named beside a Depends(…), got "
-            "some before a /"
+            f"handler {name_of(function)}: expected parameters that can be named beside a Depends(…) or one "
+            "after a *, got some before a /"
         )
-    return found
+    return tuple(given)
 
 
 def _each_once(function: Callable[..., Any], wishes: Sequence[ParameterWish], expected: str) -> None:

@@ -47,14 +47,21 @@ def _written(body: object) -> bytes:
     import pydantic_core
 
     if is_struct(type(body)):
-        import msgspec
-
-        return msgspec.json.encode(body)
+        return _written_struct(body)
     try:
         if not _holds_a_value(body):
             raise TypeError("an iterator is gone once it is read")
         return pydantic_core.to_json(body, fallback=_inside, inf_nan_mode="strings")
     except (TypeError, ValueError, RecursionError) as error:
+        raise _refusal(body, error) from error
+
+
+def _written_struct(body: object) -> bytes:
+    import msgspec
+
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise _refusal(body, error) from error
 
 

@@ -25,6 +25,8 @@ CHECK_S: Final = 5.0
 ANSWER_S: Final = 10.0
 PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 30.0
+_NO_LOOP: Final = ("no running event loop", "There is no current event loop")
+"""What asyncio says to whoever asks for the loop in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,9 @@ async def _answer(check: HealthCheck) -> bool:
         except asyncio.CancelledError:
             asking.add_done_callback(_let_go)
             raise
-        except RuntimeError:
+        except RuntimeError as error:
+            if not str(error).startswith(_NO_LOOP):
+                raise
             answer = check()  # one that makes its answer of the running loop, which is here
     return await answer if inspect.isawaitable(answer) else bool(answer)
 

@@ -313,7 +313,8 @@ class Workers:
         return self._handler.cancelled(run.messages, cancelled)
 
     def _ended(self, me: asyncio.Task[Any]) -> None:
-        """Without an outcome. A handler that is cancelled may have said before that its message is done."""
+        """Without an outcome. A handler that is cancelled may have said before that its message is done, and
+        have nothing to commit."""
         run = self._runs.pop(me, None)
         if run is None:
             self._landed(me)
