@@ -59,7 +59,8 @@ async def secret_ids(opened: Opened, tmp_path: Path) -> AsyncIterator[tuple[Desk
                 f'{{"order": {number}, "tenant": "{value}"}}'.encode(),
                 now_ms=now_ms,
                 number=900 + number,
-                headers={"tenant": value},
+                headers={"tenant": value, "x-exception-message": f"no tenant {value}"},
+                app_id=value,
                 error="shop.errors.UnknownTenant",
                 message=f"nobody knows the tenant {value}",
                 content_type="application/json",
@@ -213,6 +214,11 @@ async def test_nothing_is_found_by_it(secret_ids: tuple[Desk, list[int], MoreSou
         (f"/api/v1/letters?text={SECRET}", "letters"),
         ("/api/v1/letters?error=Wolkenstein", "letters"),
         (f"/api/v1/letters?header=tenant={SECRET}", "letters"),
+        ("/api/v1/letters?header=deadletter-error-message=*Wolkenstein*", "letters"),
+        ("/api/v1/letters?header=x-exception-message=*Wolkenstein*", "letters"),
+        ('/api/v1/letters?where=.headers["deadletter-error-message"]|contains("Wolkenstein")', "letters"),
+        ('/api/v1/letters?where=.headers|tostring|contains("Wolkenstein")', "letters"),
+        (f'/api/v1/letters?where=.properties.app_id=="{SECRET}"', "letters"),
     ):
         found = (await desk.client.get(path, headers=bearer("anna"))).json()
         assert found.get(key), path

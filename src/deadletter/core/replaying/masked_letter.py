@@ -4,9 +4,9 @@ A body that is JSON keeps its shape: only the values of masked fields are replac
 none, or that cannot be taken apart for sure (two members of one name, a text in a text, too deep, too large),
 is hidden whole where any of its fields is masked.
 
-What a masked field held is also looked for in texts beside it, as an error that quotes it (`hidden`). That
-finds the very same characters and no others: not a part of them, not another way to write them, and nothing
-that is shorter than four.
+What a masked field held is also looked for in texts beside it, as an error that quotes it: in the other headers
+and properties of the letter here, in whatever is told of it by `hidden`. That finds the very same characters
+and no others: not a part of them, not another way to write them, and nothing that is shorter than four.
 """
 
 from __future__ import annotations
@@ -45,9 +45,17 @@ def masked(inside: Inside, masks: FieldMasks) -> MaskedInside:
     headers = _headers(inside.headers, masks, secrets)
     outer = headers if inside.outer is inside.headers else _headers(inside.outer, masks, secrets)
     body = _body(inside.body, masks, secrets) if masks.bodies else inside.body
-    shown = inside._replace(headers=headers, outer=outer, body=body)
-    known = sorted((one for one in secrets if len(one) >= _SHORTEST), key=lambda one: (-len(one), one))
-    return MaskedInside(shown, tuple(known))
+    known = tuple(
+        sorted((one for one in secrets if len(one) >= _SHORTEST), key=lambda one: (-len(one), one))
+    )
+    unquoted = hidden(headers, known)
+    shown = inside._replace(
+        headers=unquoted,
+        outer=unquoted if outer is headers else hidden(outer, known),
+        properties=hidden(replace(inside.properties, headers=None), known),
+        body=body,
+    )
+    return MaskedInside(shown, known)
 
 
 def hidden(value: _T, secrets: Sequence[str]) -> _T:
@@ -64,6 +72,10 @@ def _hidden(value: Any, secrets: Sequence[str]) -> Any:
         case str() if type(value) is str:
             for secret in secrets:
                 value = value.replace(secret, MASKED)
+            return value
+        case bytes() if type(value) is bytes:
+            for secret in secrets:
+                value = value.replace(secret.encode("utf-8", "surrogatepass"), _HIDDEN)
             return value
         case tuple() | list():
             return type(value)(_hidden(one, secrets) for one in value)

@@ -97,6 +97,25 @@ def test_what_masked_fields_held_is_hidden_where_it_is_quoted() -> None:
     assert hidden(told, found.secrets) == Told("no ***!", ("***", "pin 12"), {"***": ["a ***"]})
 
 
+def test_headers_and_properties_that_quote_them_say_it_nowhere() -> None:
+    told = inside(
+        b'{"card": "4111 2222"}',
+        quoted="card 4111 2222 declined",
+        bytes=b"\xff 4111 2222",
+        nested={"list": ["a 4111 2222", {"deeper": b"4111 2222\xff"}], "4111 2222": 1},
+        number=7,
+    )._replace(properties=View(app_id="of 4111 2222", priority=3))
+    found = masked(told, field_masks(["body.card"])).inside
+    assert found.headers == {
+        "quoted": "card *** declined",
+        "bytes": b"\xff ***",
+        "nested": {"list": ["a ***", {"deeper": b"***\xff"}], "***": 1},
+        "number": 7,
+    }
+    assert found.outer == found.headers
+    assert (found.properties.app_id, found.properties.priority) == ("of ***", 3)
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: (
