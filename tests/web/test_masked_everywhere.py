@@ -44,13 +44,14 @@ PEOPLE = [
     DeskToken(name="olga", role=Role.OPERATOR, hash=hashed("dlq_olga")),
     DeskToken(name="anna", role=Role.ADMIN, hash=hashed("dlq_anna")),
 ]
+HOLDING = ("plain", "stacked", "left", "doubled", "broken")
 NEVER_ENDS, NOT_READY = "/api/v1/events", "/health/ready"
 
 
 @pytest.fixture
 async def secret_ids(opened: Opened, tmp_path: Path) -> AsyncIterator[tuple[Desk, list[int], MoreSources]]:
     """A desk, and the letters that hold the secret: with a stack and without; one whose group was named by
-    another letter that is gone."""
+    another letter that is gone; some that are hidden whole."""
     now_ms = int(time.time() * 1000)
     async with everything(tmp_path / "letters.db") as behind:
         store = (await behind.records()).opened
@@ -71,9 +72,24 @@ async def secret_ids(opened: Opened, tmp_path: Path) -> AsyncIterator[tuple[Desk
                 [(SECRET, "plain"), (SECRET, "stacked"), (OTHER, "left"), (SECRET, "left")]
             )
         ]
+        made += [
+            parked(
+                body.replace("?", SECRET).encode(),
+                now_ms=now_ms,
+                number=950 + number,
+                error="shop.errors.UnknownTenant",
+                message=f"nobody knows the tenant {SECRET}",
+                headers={"x-error-details": [f"the tenant was {SECRET}"], "deadletter-why": f"no {SECRET}"},
+                origin=origin,
+                stack=f"{STACK}\nUnknownTenant: {SECRET}" if origin == "broken" else "",
+            )
+            for number, (body, origin) in enumerate(
+                [('{"tenant": "?", "x": 1, "x": 2}', "doubled"), ("tenant=?", "broken")]
+            )
+        ]
         for one in made:  # one by one: a group is named by its first
             await store.ingest([one])
-        ids = [row.id for row in await _rows(store) if row.origin in ("plain", "stacked", "left")]
+        ids = [row.id for row in await _rows(store) if row.origin in HOLDING]
         gone = next(row.id for row in reversed(await _rows(store)) if row.origin == "left")
         await _forget(behind.records, gone)
         replays = await behind.replays()
@@ -137,8 +153,8 @@ async def seen(desk: Desk, name: str, path: str, accept: str = "text/html") -> t
 async def test_it_is_in_no_answer(secret_ids: tuple[Desk, list[int], MoreSources]) -> None:
     desk, ids, more = secret_ids
     groups = (await desk.client.get("/api/v1/groups?limit=100", headers=bearer("anna"))).json()["groups"]
-    mine = [one["id"] for one in groups if one["origin"] in ("plain", "stacked", "left")]
-    assert len(mine) == 3
+    mine = [one["id"] for one in groups if one["origin"] in HOLDING]
+    assert len(mine) == len(HOLDING)
     assert all(
         "Wolkenstein" in one["title"] or "Nachtigall" in one["title"] for one in groups if one["id"] in mine
     )
@@ -190,7 +206,7 @@ async def test_it_is_in_no_answer_to_an_action(secret_ids: tuple[Desk, list[int]
     desk, _, _ = secret_ids
     groups = (await desk.client.get("/api/v1/groups?limit=100", headers=bearer("anna"))).json()["groups"]
     for one in groups:
-        if one["origin"] not in ("plain", "stacked", "left"):
+        if one["origin"] not in HOLDING:
             continue
         for method, path, body in (
             ("PATCH", f"/api/v1/groups/{one['id']}", {"state": "muted"}),
@@ -225,7 +241,8 @@ async def test_nothing_is_found_by_it(secret_ids: tuple[Desk, list[int], MoreSou
         found = (await desk.client.get(path, headers=bearer("olga"))).json()
         assert found.get(key) == [], path
     told = (await desk.client.get("/api/v1/groups?text=UnknownTenant", headers=bearer("olga"))).json()
-    assert [one["origin"] for one in told["groups"]] == ["plain"], "by the type of its error it is"
+    found = sorted(one["origin"] for one in told["groups"])
+    assert found == ["doubled", "plain"], "by the type of its error it is"
 
 
 async def test_a_title_says_what_it_can(secret_ids: tuple[Desk, list[int], MoreSources]) -> None:
@@ -235,6 +252,26 @@ async def test_a_title_says_what_it_can(secret_ids: tuple[Desk, list[int], MoreS
     assert titles["plain"].startswith("UnknownTenant: nobody knows the tenant ***")
     assert titles["stacked"].endswith(": nobody knows the tenant ***")
     assert " in " in titles["left"], "its first letter is gone, so only code is told"
+    assert titles["doubled"].endswith("UnknownTenant"), "nobody knows what its first letter holds"
+    assert " in " in titles["broken"]
+
+
+async def test_of_a_letter_that_is_hidden_whole_no_error_is_told_in_words(
+    secret_ids: tuple[Desk, list[int], MoreSources],
+) -> None:
+    desk, _, _ = secret_ids
+    for origin in ("doubled", "broken"):
+        (row,) = (await desk.client.get(f"/api/v1/letters?origin={origin}", headers=bearer("olga"))).json()[
+            "letters"
+        ]
+        assert row["error"] == "***"
+        told = (await desk.client.get(f"/api/v1/letters/{row['id']}", headers=bearer("olga"))).json()
+        assert (told["letter"]["error"], told["why"], told["body"]["text"]) == ("***", "***", "***")
+        assert told["error"]["type"] == "shop.errors.UnknownTenant"
+        assert (told["error"]["message"], told["error"]["chain"]) == ("***", [])
+        assert told["error"]["stack"] in ("", "***")
+        (failed,) = [one["why"] for one in told["timeline"] if one["what"] == "failed"]
+        assert failed == "shop.errors.UnknownTenant: ***"
 
 
 def bearer(name: str) -> dict[str, str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from deadletter.core.access.field_masks import NO_MASKS, FieldMasks
+from deadletter.core.access.field_masks import MASKED, NO_MASKS, FieldMasks
 from deadletter.core.deciding.failure import Failure
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
@@ -128,6 +128,8 @@ def tell(
 ) -> LetterTold:
     """Whatever its bytes hold. `masks`: what is not told, nor where something else quotes it."""
     seen = masked(read_inside(detail.letter), masks)
+    if seen.unknown and detail.row.error:
+        detail = replace(detail, row=replace(detail.row, error=MASKED))
     return hidden(_told(detail, group, own, seen.inside), seen.secrets)
 
 

@@ -4,7 +4,7 @@ what is masked.
 A title is of one letter, and stays when that letter is gone. So a letter is looked for that would have the
 same title: what its masked fields hold is hidden in it, and their words as well, as numbers in a title are
 masked in another way. Where there is no such letter, the title is the type of the error and where it was
-raised.
+raised; nor does another letter say it where nobody knows what the first one has in its masked fields.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class MaskedGroups:
         """None: nobody knows."""
         left = [one for one in some if (one, masks) not in self._known]
         found: dict[_Titled, tuple[str, ...] | None] = dict.fromkeys(left)
+        done: set[_Titled] = set()
         for order in _ORDERS:
             looked = await _looked_at(store, left, order)
             for one, number in looked.items():
@@ -118,8 +119,10 @@ class MaskedGroups:
                 letter, keys = whole[number]
                 made = stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=grouping())
                 if made.fingerprint.title == one.title:
-                    found[one] = _words(masked(read_inside(letter), masks).secrets)
-            left = [one for one in left if found[one] is None]
+                    seen = masked(read_inside(letter), masks)
+                    found[one] = None if seen.unknown else _words(seen.secrets)
+                    done.add(one)
+            left = [one for one in left if one not in done]
         for one, secrets in found.items():
             self._known[one, masks] = secrets
         told = {one: self._known[one, masks] for one in some}

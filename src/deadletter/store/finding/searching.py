@@ -341,7 +341,8 @@ async def wanted_of(
 def _is_wanted(letter: Letter, query: LetterQuery, error: str) -> bool:
     """As whoever asks sees it: what is masked for them is not there. `error`: where that has to be asked."""
     seen = masked(read_inside(letter), query.scope.masks)
-    if query.error and error and clean(query.error).lower() not in hidden(error, seen.secrets).lower():
+    said = "" if seen.unknown else hidden(error, seen.secrets).lower()
+    if query.error and error and clean(query.error).lower() not in said:
         return False
     return _has_headers(seen.inside.headers, query.headers) and (
         not query.text or has_words(hidden(searched_inside(seen.inside), seen.secrets), query.text)

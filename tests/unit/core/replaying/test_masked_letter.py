@@ -62,11 +62,44 @@ def test_the_rest_stays_byte_for_byte(body: bytes, mask: str, after: bytes) -> N
     ],
 )
 def test_what_cannot_be_taken_apart_for_sure_is_hidden_whole(body: bytes) -> None:
-    assert shown(body, "body.card") == b"***"
+    letter = inside(
+        body,
+        tenant="acme",
+        **{
+            "deadletter-error-type": "E",
+            "deadletter-error-message": "4111",
+            "x-exception-stacktrace": "4111",
+        },
+        **{"deadletter-why": "no 4111", "Error_Details": {"why": b"4111"}, "MT-Fault-ExceptionType": "T"},
+    )
+    found = masked(letter, field_masks(["body.card"]))
+    assert found.unknown
+    assert found.inside.body == b"***"
+    assert (
+        found.inside.outer
+        == found.inside.headers
+        == {
+            "tenant": "acme",
+            "deadletter-error-type": "E",
+            "deadletter-error-message": "***",
+            "x-exception-stacktrace": "***",
+            "deadletter-why": "***",
+            "Error_Details": "***",
+            "MT-Fault-ExceptionType": "T",
+        }
+    )
 
 
 def test_a_whole_body_can_be_masked() -> None:
-    assert shown(b'{"a": 1}', "body") == b"***"
+    found = masked(
+        inside(b'{"a": 41112222, "b": ["xy\\u007az", {"c": true}]}', quotes="41112222, xyzz, c"),
+        field_masks(["body"]),
+    )
+    assert found.inside.body == b"***"
+    assert found.inside.headers == {"quotes": "***, ***, c"}
+    assert not found.unknown
+    assert masked(inside(b"41112222"), field_masks(["body"])).inside.body == b"***"
+    assert masked(inside(b"no JSON"), field_masks(["body"])).unknown
 
 
 def test_headers_are_masked_by_name_in_any_case() -> None:
