@@ -44,6 +44,19 @@ PEOPLE = [
     DeskToken(name="olga", role=Role.OPERATOR, hash=hashed("dlq_olga")),
     DeskToken(name="anna", role=Role.ADMIN, hash=hashed("dlq_anna")),
 ]
+POLICIES = """
+[[policies]]
+name = "of acme"
+match.header = { tenant = "acme*" }
+
+[[policies]]
+name = "of nobody"
+match.header = { x-exception-message = "nothing*" }
+
+[[policies]]
+name = "of details"
+match.header = { deadletter-error-message = "nothing*" }
+"""
 HOLDING = ("plain", "stacked", "left", "doubled", "broken")
 NEVER_ENDS, NOT_READY = "/api/v1/events", "/health/ready"
 
@@ -53,6 +66,7 @@ async def secret_ids(opened: Opened, tmp_path: Path) -> AsyncIterator[tuple[Desk
     """A desk, and the letters that hold the secret: with a stack and without; one whose group was named by
     another letter that is gone; some that are hidden whole."""
     now_ms = int(time.time() * 1000)
+    (tmp_path / "deadletter.toml").write_text(POLICIES)
     async with everything(tmp_path / "letters.db") as behind:
         store = (await behind.records()).opened
         made = [
@@ -177,6 +191,7 @@ async def test_it_is_in_no_answer(secret_ids: tuple[Desk, list[int], MoreSources
         "/audit?action=recipe+saved",
         "/?all=1",
     }
+    paths |= {f"/policies?letter={one}" for one in ids}
     paths |= {"/letters?q=origin:stacked&facets=1", "/replays/new?group=" + str(mine[0])}
     found = set()
     for path in sorted(paths):
@@ -192,6 +207,7 @@ async def test_it_is_in_no_answer(secret_ids: tuple[Desk, list[int], MoreSources
         "/letters",
         "/replays",
         "/audit",
+        "/policies?letter=",
         "/api/v1/groups",
         "/api/v1/audit",
         "/api/v1/replays",
@@ -254,6 +270,20 @@ async def test_a_title_says_what_it_can(secret_ids: tuple[Desk, list[int], MoreS
     assert " in " in titles["left"], "its first letter is gone, so only code is told"
     assert titles["doubled"].endswith("UnknownTenant"), "nobody knows what its first letter holds"
     assert " in " in titles["broken"]
+
+
+async def test_a_policy_that_does_not_apply_quotes_nothing(
+    secret_ids: tuple[Desk, list[int], MoreSources],
+) -> None:
+    desk, _, _ = secret_ids
+    (row,) = (await desk.client.get("/api/v1/letters?origin=plain", headers=bearer("anna"))).json()["letters"]
+    path = f"/api/v1/letters/{row['id']}/policy"
+    for name, said in (
+        ("anna", f"header tenant '{SECRET}' is not like 'acme*'"),
+        ("olga", "header tenant is not like 'acme*'"),
+    ):
+        told = (await desk.client.get(path, headers=bearer(name))).json()["considered"]
+        assert [one["refusal"] for one in told if one["policy"] == "of acme"] == [said]
 
 
 async def test_of_a_letter_that_is_hidden_whole_no_error_is_told_in_words(
