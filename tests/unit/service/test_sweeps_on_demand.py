@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from deadletter.service.running import Service
+from deadletter.service.sweeps import Swept
 
 
 class _Worker:
@@ -22,15 +23,18 @@ class _Worker:
     def knows(self, queue: str) -> bool:
         return queue in self.queues
 
-    async def sweep(self, dlqs: Sequence[str], why: str) -> list[tuple[str, str, str]]:
-        return [(self.address.vhost, one, why) for one in dlqs or self.queues]
+    async def sweep(self, dlqs: Sequence[str], why: str) -> list[Swept]:
+        return [Swept(dlq=one, refused=f"{why} in {self.address.vhost}") for one in dlqs or self.queues]
 
 
 async def test_a_name_is_swept_in_the_vhosts_that_are_meant() -> None:
     service = cast(
         "Any", SimpleNamespace(workers=[_Worker("shop", "a.dlq"), _Worker("bank", "a.dlq", "b.dlq")])
     )
-    everywhere = [("shop", "a.dlq", "request"), ("bank", "a.dlq", "request")]
+    everywhere = [
+        Swept(dlq="a.dlq", refused="request in shop"),
+        Swept(dlq="a.dlq", refused="request in bank"),
+    ]
     assert await Service.sweep(service, ["a.dlq"], "request") == everywhere
     mine = await Service.sweep(service, ["a.dlq"], "request", lambda vhost: vhost == "shop")
     assert mine == everywhere[:1]

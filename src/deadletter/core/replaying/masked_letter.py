@@ -27,6 +27,8 @@ from deadletter.core.text.glob import glob
 
 MASKED_BYTES: Final = 4 * 1024 * 1024
 """A larger body is hidden whole."""
+MOST_SECRETS: Final = 1_000
+"""Each is looked for in every text. Where masked fields hold more, no error is told in its own words."""
 _HIDDEN: Final = MASKED.encode()
 _SHORTEST: Final = 4
 _HEADER_CHARS: Final = 4_000
@@ -50,12 +52,13 @@ def masked(inside: Inside, masks: FieldMasks) -> MaskedInside:
     headers = _headers(inside.headers, masks, secrets)
     outer = headers if inside.outer is inside.headers else _headers(inside.outer, masks, secrets)
     body = _body(inside.body, masks, secrets) if masks.bodies else inside.body
-    unknown = body is None
+    long = (one for one in secrets if len(one) >= _SHORTEST)
+    known = tuple(sorted(long, key=lambda one: (-len(one), one)))[:MOST_SECRETS]
+    unknown = body is None or len(secrets) > MOST_SECRETS
     if unknown:
         one = outer is headers
         headers = _wordless(headers)
         outer = headers if one else _wordless(outer)
-    known = tuple(sorted((one for one in secrets if len(one) >= _SHORTEST), key=lambda one: (-len(one), one)))
     unquoted = hidden(headers, known)
     shown = inside._replace(
         headers=unquoted,
@@ -78,7 +81,9 @@ def hidden(value: _T, secrets: Sequence[str]) -> _T:
 def _hidden(value: Any, secrets: Sequence[str]) -> Any:
     match value:
         case str() if type(value) is str:
-            for secret in secrets:
+            # Not one pattern of all of them: `replace` takes its time for the text, however they are made up,
+            # while a pattern tries each of them at each place.
+            for secret in secrets if len(value) >= _SHORTEST else ():
                 value = value.replace(secret, MASKED)
             return value
         case bytes() if type(value) is bytes:
@@ -138,6 +143,8 @@ def _body(body: bytes, masks: FieldMasks, secrets: set[str]) -> bytes | None:
     at = 0
     for node in found:
         for leaf in leaves(node):
+            if len(secrets) > MOST_SECRETS:
+                break
             secrets.add(leaf.written)
             if leaf.kind is JsonKind.STRING:
                 secrets |= {str(leaf.value), leaf.written[1:-1]}

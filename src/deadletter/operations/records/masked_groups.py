@@ -13,6 +13,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from deadletter.core.access.field_masks import MASKED, FieldMasks
@@ -20,9 +21,12 @@ from deadletter.core.grouping.fingerprint import Kind
 from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
 from deadletter.core.grouping.stored_letter import read_inside, stored_letter
-from deadletter.core.replaying.masked_letter import hidden, masked
+from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.letter import Letter
+from deadletter.core.replaying.masked_letter import MOST_SECRETS, hidden, masked
 from deadletter.operations.records.exact_letters import PORTION_BYTES
 from deadletter.operations.records.masked_rows import LOOKED_INTO_BYTES
+from deadletter.store.letters.large_letters import aside
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
 
@@ -117,10 +121,9 @@ class MaskedGroups:
                 if number not in whole:
                     continue
                 letter, keys = whole[number]
-                made = stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=grouping())
-                if made.fingerprint.title == one.title:
-                    seen = masked(read_inside(letter), masks)
-                    found[one] = None if seen.unknown else _words(seen.secrets)
+                title, words = await aside(letter, partial(_titled, letter, keys, masks, grouping()))
+                if title == one.title:
+                    found[one] = words
                     done.add(one)
             left = [one for one in left if one not in done]
         for one, secrets in found.items():
@@ -142,10 +145,21 @@ async def _looked_at(store: LetterStore, some: Sequence[_Titled], order: LetterO
     return found
 
 
-def _words(secrets: Sequence[str]) -> tuple[str, ...]:
-    """These, and each word in them: the longest first."""
-    words = {word for one in secrets for word in _WORDS.findall(one)}
-    return tuple(sorted({*secrets, *words}, key=lambda one: (-len(one), one)))
+def _titled(
+    letter: Letter, keys: StoreKeys, masks: FieldMasks, grouping: Grouping
+) -> tuple[str, tuple[str, ...] | None]:
+    """The title that this letter would give its group, and what is hidden in it; None: nobody knows."""
+    made = stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=grouping)
+    seen = masked(read_inside(letter), masks)
+    return made.fingerprint.title, None if seen.unknown else _words(seen.secrets)
+
+
+def _words(secrets: Sequence[str]) -> tuple[str, ...] | None:
+    """These, and each word in them: the longest first. None: they are too many."""
+    words = {*secrets, *(word for one in secrets for word in _WORDS.findall(one))}
+    if len(words) > MOST_SECRETS:
+        return None
+    return tuple(sorted(words, key=lambda one: (-len(one), one)))
 
 
 def _view(group: GroupView, secrets: Sequence[str] | None) -> GroupView:

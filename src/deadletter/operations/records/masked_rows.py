@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from deadletter.core.access.field_masks import MASKED, FieldMasks
 from deadletter.core.grouping.stored_letter import read_inside
+from deadletter.core.letter.letter import Letter
 from deadletter.core.replaying.masked_letter import MaskedInside, hidden, masked
 from deadletter.operations.records.exact_letters import PORTION_BYTES
+from deadletter.store.letters.large_letters import aside
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.letters.letter_views import LetterRow
 
@@ -29,8 +32,13 @@ async def masked_rows(
         if not found:
             break
         for number, (letter, _) in found.items():
-            shown[number] = _shown(wanted.pop(number), masked(read_inside(letter), masks))
+            seen = await aside(letter, partial(_seen, letter, masks))
+            shown[number] = _shown(wanted.pop(number), seen)
     return tuple(shown.get(row.id) or _wordless(row) for row in rows)
+
+
+def _seen(letter: Letter, masks: FieldMasks) -> MaskedInside:
+    return masked(read_inside(letter), masks)
 
 
 def _shown(row: LetterRow, seen: MaskedInside) -> LetterRow:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from deadletter.core.access.field_masks import NO_MASKS, field_masks
 from deadletter.core.grouping.stored_letter import Inside
 from deadletter.core.letter.message import View
-from deadletter.core.replaying.masked_letter import MASKED_BYTES, hidden, masked
+from deadletter.core.replaying.masked_letter import MASKED_BYTES, MOST_SECRETS, hidden, masked
 
 
 def inside(body: bytes, **headers: object) -> Inside:
@@ -147,6 +147,15 @@ def test_headers_and_properties_that_quote_them_say_it_nowhere() -> None:
     }
     assert found.outer == found.headers
     assert (found.properties.app_id, found.properties.priority) == ("of ***", 3)
+
+
+def test_of_more_than_can_be_looked_for_no_error_is_told() -> None:
+    many = json.dumps({"card": [f"{number:08}" for number in range(20_000)]}).encode()
+    found = masked(inside(many, **{"deadletter-error-message": "00019999"}), field_masks(["body.card"]))
+    assert found.unknown
+    assert len(found.secrets) <= MOST_SECRETS
+    assert found.inside.body == b'{"card": "***"}'
+    assert found.inside.headers == {"deadletter-error-message": "***"}
 
 
 _JSON = st.recursive(
