@@ -2,11 +2,12 @@
 
 About `store.finding.within_scope`, `operations.records.store_records`, `operations.records.masked_rows`,
 `operations.replays.replay_scope`, `operations.replays.store_replays`, `core.access.scope`,
-`core.replaying.replay_plan`, `core.replaying.masked_letter`.
+`core.replaying.replay_plan`, `core.replaying.masked_letter`, `store.letters.large_letters`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,8 @@ from deadletter.operations.records.store_records import StoreRecords
 from deadletter.operations.records.where_programs import Programs
 from deadletter.operations.replays.replay_told import EditWish, ReplayWish
 from deadletter.operations.replays.store_replays import StoreReplays
+from deadletter.store.finding.searching import find
+from deadletter.store.letters.large_letters import LARGE_BYTES
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.replays.recipe_table import Recipe
 from deadletter.store.replays.replay_store import ReplayStore
@@ -301,3 +304,22 @@ async def test_a_selection_that_is_kept_stays_masked(house: House) -> None:
     kept = ReplayStore(house.store)
     await kept.freeze_some(begun.id)
     assert (await kept.view(begun.id)).letters == 0
+
+
+async def test_a_search_looks_at_the_clock_after_each_large_letter(house: House) -> None:
+    """To take a large body apart takes long: fifty of them would take a minute."""
+    large = b'{"card": {"number": "%s"}, "pad": "%s"}' % (CARD.encode(), b"y" * LARGE_BYTES)
+    for number in (101, 102, 103):
+        one = parked(number, origin="large", error=f"refused {CARD}", body=large, headers={})
+        await house.store.ingest([stored_letter(one, now_ms=house.store.now_ms(), vhost="shop")])
+    told = Scope(masks=field_masks(["body.card"]))
+    seconds = itertools.count()
+    looked_at = []
+    for scope in (Scope(), told):
+        asked = LetterQuery(origin="large", headers=(("tenant", "nobody"),), state=None, scope=scope)
+        async with house.store.connections.reading() as connection:
+            page = await find(connection, asked, clock=lambda: float(next(seconds)))
+        looked_at.append((page.looked_at, page.more is None))
+    assert looked_at == [(3, True), (1, False)]
+    assert await house.ids(told, LetterQuery(origin="large", error=CARD, state=None)) == set()
+    assert len(await house.ids(told, LetterQuery(origin="large", error="refused", state=None))) == 3

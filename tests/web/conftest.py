@@ -20,7 +20,7 @@ from deadletter.desk.api.sources import NO_MORE, MoreSources
 from deadletter.desk.board import Board
 from deadletter.desk.http_app import create_app
 from deadletter.desk.server import host_of, serve
-from deadletter.desk.view import Status, SweepAnswer, SweepState
+from deadletter.desk.view import Status, SweepAnswer, SweepState, anywhere
 from deadletter.errors import DeadletterError, UsageError
 from deadletter.service.telling.service_events import LifeChanged, QueueSeen, ServiceEvent, Stage
 from deadletter.service.telling.service_health import ServiceHealth
@@ -39,6 +39,8 @@ class Office:
         ]
         self.board = Board(instance="i1", broker="rabbit:5672", watches=watches, now=lambda: NOW)
         self.asked: list[list[str]] = []
+        self.in_vhosts: list[str] = []
+        """Those of some that the last sweep was for."""
         self.answers: list[SweepAnswer] = [
             SweepAnswer(dlq="a.dlq", state=SweepState.SWEPT, seen=3, moved=3, seconds=0.25)
         ]
@@ -46,8 +48,11 @@ class Office:
         self.hold = asyncio.Event()
         self.hold.set()
 
-    async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:
+    async def sweep(
+        self, dlqs: Sequence[str], *, in_vhost: Callable[[str], bool] = anywhere
+    ) -> list[SweepAnswer]:
         self.asked.append(list(dlqs))
+        self.in_vhosts = [one for one in ("/", "shop", "bank") if in_vhost(one)]
         await self.hold.wait()
         if "unknown" in dlqs:
             raise UsageError("expected a watched queue, got 'unknown'")

@@ -23,8 +23,9 @@ from joserfc import jwk, jwt
 from tests.ports import free_port
 from tests.web.conftest import Desk, Opened
 
-from deadletter.config.settings import OidcRole, OidcSettings
+from deadletter.config.settings import DeskToken, OidcRole, OidcSettings
 from deadletter.core.access.rights import Role
+from deadletter.core.access.token_hash import hashed
 from deadletter.desk.door import accounts
 from deadletter.desk.door.accounts import Accounts
 from deadletter.desk.door.sessions import Sessions
@@ -132,6 +133,22 @@ async def test_a_role_that_goes_ends_the_session(opened: Opened, provider: str) 
         assert (await desk.client.get("/")).status_code == 401
         told[0] = settings(provider, roles=(OidcRole(value="*", role=Role.VIEWER),))
         assert (await desk.client.get("/")).status_code == 200
+
+
+async def test_an_account_is_not_called_like_a_token(opened: Opened, provider: str) -> None:
+    """They would be one person: in the audit, with their views, with what they discarded."""
+    tokens: list[DeskToken] = []
+    async with opened(
+        oidc=lambda: settings(provider), oidc_secret="secret", tokens=lambda: list(tokens)
+    ) as desk:
+        assert (await signed_in(desk, "olga")).status_code == 303
+        assert (await desk.client.get("/")).status_code == 200
+        tokens.append(DeskToken(name="Olga@example.com", role=Role.VIEWER, hash=hashed("dlq_olga")))
+        assert (await desk.client.get("/")).status_code == 401, "it came later: the session is over"
+        answer = await signed_in(desk, "olga")
+        assert answer.status_code == 403
+        assert "and so is a token of this service" in answer.text
+        assert (await signed_in(desk, "eve")).status_code == 303
 
 
 async def test_an_answer_that_was_not_asked_for_here_is_refused(opened: Opened, provider: str) -> None:

@@ -44,14 +44,29 @@ PEOPLE = [
     DeskToken(name="olga", role=Role.OPERATOR, hash=hashed("dlq_olga")),
     DeskToken(name="anna", role=Role.ADMIN, hash=hashed("dlq_anna")),
 ]
+POLICIES = """
+[[policies]]
+name = "of acme"
+match.header = { tenant = "acme*" }
+
+[[policies]]
+name = "of nobody"
+match.header = { x-exception-message = "nothing*" }
+
+[[policies]]
+name = "of details"
+match.header = { deadletter-error-message = "nothing*" }
+"""
+HOLDING = ("plain", "stacked", "left", "doubled", "broken")
 NEVER_ENDS, NOT_READY = "/api/v1/events", "/health/ready"
 
 
 @pytest.fixture
 async def secret_ids(opened: Opened, tmp_path: Path) -> AsyncIterator[tuple[Desk, list[int], MoreSources]]:
     """A desk, and the letters that hold the secret: with a stack and without; one whose group was named by
-    another letter that is gone."""
+    another letter that is gone; some that are hidden whole."""
     now_ms = int(time.time() * 1000)
+    (tmp_path / "deadletter.toml").write_text(POLICIES)
     async with everything(tmp_path / "letters.db") as behind:
         store = (await behind.records()).opened
         made = [
@@ -59,7 +74,8 @@ async def secret_ids(opened: Opened, tmp_path: Path) -> AsyncIterator[tuple[Desk
                 f'{{"order": {number}, "tenant": "{value}"}}'.encode(),
                 now_ms=now_ms,
                 number=900 + number,
-                headers={"tenant": value},
+                headers={"tenant": value, "x-exception-message": f"no tenant {value}"},
+                app_id=value,
                 error="shop.errors.UnknownTenant",
                 message=f"nobody knows the tenant {value}",
                 content_type="application/json",
@@ -70,9 +86,24 @@ async def secret_ids(opened: Opened, tmp_path: Path) -> AsyncIterator[tuple[Desk
                 [(SECRET, "plain"), (SECRET, "stacked"), (OTHER, "left"), (SECRET, "left")]
             )
         ]
+        made += [
+            parked(
+                body.replace("?", SECRET).encode(),
+                now_ms=now_ms,
+                number=950 + number,
+                error="shop.errors.UnknownTenant",
+                message=f"nobody knows the tenant {SECRET}",
+                headers={"x-error-details": [f"the tenant was {SECRET}"], "deadletter-why": f"no {SECRET}"},
+                origin=origin,
+                stack=f"{STACK}\nUnknownTenant: {SECRET}" if origin == "broken" else "",
+            )
+            for number, (body, origin) in enumerate(
+                [('{"tenant": "?", "x": 1, "x": 2}', "doubled"), ("tenant=?", "broken")]
+            )
+        ]
         for one in made:  # one by one: a group is named by its first
             await store.ingest([one])
-        ids = [row.id for row in await _rows(store) if row.origin in ("plain", "stacked", "left")]
+        ids = [row.id for row in await _rows(store) if row.origin in HOLDING]
         gone = next(row.id for row in reversed(await _rows(store)) if row.origin == "left")
         await _forget(behind.records, gone)
         replays = await behind.replays()
@@ -136,8 +167,8 @@ async def seen(desk: Desk, name: str, path: str, accept: str = "text/html") -> t
 async def test_it_is_in_no_answer(secret_ids: tuple[Desk, list[int], MoreSources]) -> None:
     desk, ids, more = secret_ids
     groups = (await desk.client.get("/api/v1/groups?limit=100", headers=bearer("anna"))).json()["groups"]
-    mine = [one["id"] for one in groups if one["origin"] in ("plain", "stacked", "left")]
-    assert len(mine) == 3
+    mine = [one["id"] for one in groups if one["origin"] in HOLDING]
+    assert len(mine) == len(HOLDING)
     assert all(
         "Wolkenstein" in one["title"] or "Nachtigall" in one["title"] for one in groups if one["id"] in mine
     )
@@ -160,6 +191,7 @@ async def test_it_is_in_no_answer(secret_ids: tuple[Desk, list[int], MoreSources
         "/audit?action=recipe+saved",
         "/?all=1",
     }
+    paths |= {f"/policies?letter={one}" for one in ids}
     paths |= {"/letters?q=origin:stacked&facets=1", "/replays/new?group=" + str(mine[0])}
     found = set()
     for path in sorted(paths):
@@ -175,6 +207,7 @@ async def test_it_is_in_no_answer(secret_ids: tuple[Desk, list[int], MoreSources
         "/letters",
         "/replays",
         "/audit",
+        "/policies?letter=",
         "/api/v1/groups",
         "/api/v1/audit",
         "/api/v1/replays",
@@ -189,7 +222,7 @@ async def test_it_is_in_no_answer_to_an_action(secret_ids: tuple[Desk, list[int]
     desk, _, _ = secret_ids
     groups = (await desk.client.get("/api/v1/groups?limit=100", headers=bearer("anna"))).json()["groups"]
     for one in groups:
-        if one["origin"] not in ("plain", "stacked", "left"):
+        if one["origin"] not in HOLDING:
             continue
         for method, path, body in (
             ("PATCH", f"/api/v1/groups/{one['id']}", {"state": "muted"}),
@@ -213,13 +246,19 @@ async def test_nothing_is_found_by_it(secret_ids: tuple[Desk, list[int], MoreSou
         (f"/api/v1/letters?text={SECRET}", "letters"),
         ("/api/v1/letters?error=Wolkenstein", "letters"),
         (f"/api/v1/letters?header=tenant={SECRET}", "letters"),
+        ("/api/v1/letters?header=deadletter-error-message=*Wolkenstein*", "letters"),
+        ("/api/v1/letters?header=x-exception-message=*Wolkenstein*", "letters"),
+        ('/api/v1/letters?where=.headers["deadletter-error-message"]|contains("Wolkenstein")', "letters"),
+        ('/api/v1/letters?where=.headers|tostring|contains("Wolkenstein")', "letters"),
+        (f'/api/v1/letters?where=.properties.app_id=="{SECRET}"', "letters"),
     ):
         found = (await desk.client.get(path, headers=bearer("anna"))).json()
         assert found.get(key), path
         found = (await desk.client.get(path, headers=bearer("olga"))).json()
         assert found.get(key) == [], path
     told = (await desk.client.get("/api/v1/groups?text=UnknownTenant", headers=bearer("olga"))).json()
-    assert [one["origin"] for one in told["groups"]] == ["plain"], "by the type of its error it is"
+    found = sorted(one["origin"] for one in told["groups"])
+    assert found == ["doubled", "plain"], "by the type of its error it is"
 
 
 async def test_a_title_says_what_it_can(secret_ids: tuple[Desk, list[int], MoreSources]) -> None:
@@ -229,6 +268,40 @@ async def test_a_title_says_what_it_can(secret_ids: tuple[Desk, list[int], MoreS
     assert titles["plain"].startswith("UnknownTenant: nobody knows the tenant ***")
     assert titles["stacked"].endswith(": nobody knows the tenant ***")
     assert " in " in titles["left"], "its first letter is gone, so only code is told"
+    assert titles["doubled"].endswith("UnknownTenant"), "nobody knows what its first letter holds"
+    assert " in " in titles["broken"]
+
+
+async def test_a_policy_that_does_not_apply_quotes_nothing(
+    secret_ids: tuple[Desk, list[int], MoreSources],
+) -> None:
+    desk, _, _ = secret_ids
+    (row,) = (await desk.client.get("/api/v1/letters?origin=plain", headers=bearer("anna"))).json()["letters"]
+    path = f"/api/v1/letters/{row['id']}/policy"
+    for name, said in (
+        ("anna", f"header tenant '{SECRET}' is not like 'acme*'"),
+        ("olga", "header tenant is not like 'acme*'"),
+    ):
+        told = (await desk.client.get(path, headers=bearer(name))).json()["considered"]
+        assert [one["refusal"] for one in told if one["policy"] == "of acme"] == [said]
+
+
+async def test_of_a_letter_that_is_hidden_whole_no_error_is_told_in_words(
+    secret_ids: tuple[Desk, list[int], MoreSources],
+) -> None:
+    desk, _, _ = secret_ids
+    for origin in ("doubled", "broken"):
+        (row,) = (await desk.client.get(f"/api/v1/letters?origin={origin}", headers=bearer("olga"))).json()[
+            "letters"
+        ]
+        assert row["error"] == "***"
+        told = (await desk.client.get(f"/api/v1/letters/{row['id']}", headers=bearer("olga"))).json()
+        assert (told["letter"]["error"], told["why"], told["body"]["text"]) == ("***", "***", "***")
+        assert told["error"]["type"] == "shop.errors.UnknownTenant"
+        assert (told["error"]["message"], told["error"]["chain"]) == ("***", [])
+        assert told["error"]["stack"] in ("", "***")
+        (failed,) = [one["why"] for one in told["timeline"] if one["what"] == "failed"]
+        assert failed == "shop.errors.UnknownTenant: ***"
 
 
 def bearer(name: str) -> dict[str, str]:

@@ -148,11 +148,22 @@ async def test_a_sweep_is_of_their_queues_and_written_down(opened: Opened, tmp_p
                 answer = await desk.client.post("/api/sweeps", json={"dlqs": dlqs}, headers=limited)
                 assert answer.status_code == status, dlqs
             assert desk.office.asked == [["mail"]]
+            assert desk.office.in_vhosts == ["/", "shop", "bank"]
             (line,) = (await (await late()).audit(AuditQuery(action="swept"))).entries
             assert (line.who, line.action) == ("limited", "swept")
     finally:
         await late.close()
         await records.close()
+
+
+async def test_a_sweep_is_of_their_vhosts(opened: Opened) -> None:
+    """Queues of two vhosts may have one name."""
+    shop = DeskToken(name="shop", role=Role.OPERATOR, hash=hashed("dlq_shop"), vhosts=("shop",))
+    async with opened(tokens=lambda: [shop]) as desk:
+        headers = {"authorization": "Bearer dlq_shop"}
+        answer = await desk.client.post("/api/sweeps", json={"dlqs": ["a.dlq"]}, headers=headers)
+        assert answer.status_code == 200
+        assert desk.office.in_vhosts == ["shop"]
 
 
 def _calls(kind: type) -> list[str]:

@@ -28,7 +28,7 @@ from deadletter.desk.answers.news import News
 from deadletter.desk.api.sources import MoreSources
 from deadletter.desk.board import Board
 from deadletter.desk.http_app import create_app
-from deadletter.desk.view import Status, SweepAnswer, SweepState
+from deadletter.desk.view import Status, SweepAnswer, SweepState, anywhere
 from deadletter.errors import UsageError
 from deadletter.operations.journal.store_journal import LateJournal
 from deadletter.operations.outlook.broker_outlook import BrokerOutlook
@@ -305,14 +305,18 @@ class _Desk:
             if one.growing_since is not None and one.vhost == vhost
         }
 
-    async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:
-        unknown = [name for name in dlqs if not any(o.knows(name) for o in self._service.workers)]
+    async def sweep(
+        self, dlqs: Sequence[str], *, in_vhost: Callable[[str], bool] = anywhere
+    ) -> list[SweepAnswer]:
+        workers = [one for one in self._service.workers if in_vhost(one.address.vhost)]
+        unknown = [name for name in dlqs if not any(one.knows(name) for one in workers)]
         if unknown:
             raise UsageError(
                 f"expected dead-letter queues that a watch looks after, got {', '.join(unknown)}"
             )
         since = {gate.gate: gate.since for gate in self.board.status().gates}
-        return [_answer(swept, since) for swept in await self._service.sweep(dlqs, "request")]
+        swept = await self._service.sweep(dlqs, "request", in_vhost)
+        return [_answer(one, since) for one in swept]
 
     def status(self) -> Status:
         return self.board.status()

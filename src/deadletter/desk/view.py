@@ -5,7 +5,7 @@ These values are the JSON of `/api/status` and `/api/sweeps`, field by field; ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -144,13 +144,20 @@ class SweepAnswer:
     """Why it failed, who does it, or which gates keep what is left."""
 
 
+def anywhere(_vhost: str) -> bool:
+    return True
+
+
 class ServiceView(Protocol):
     """The service, seen from the desk."""
 
-    async def sweep(self, dlqs: Sequence[str]) -> list[SweepAnswer]:
-        """One answer per queue. None named: all whose watch does not consume.
+    async def sweep(
+        self, dlqs: Sequence[str], *, in_vhost: Callable[[str], bool] = anywhere
+    ) -> list[SweepAnswer]:
+        """One answer per queue. None named: all whose watch does not consume. A name is swept in each vhost
+        that has it, of those that `in_vhost` says.
 
-        UsageError for a name that no watch takes care of, before anything is swept.
+        UsageError for a name that no watch takes care of there, before anything is swept.
         """
         ...
 

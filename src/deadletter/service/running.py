@@ -217,10 +217,14 @@ class Service:
             if not worker.ready.is_set():
                 task.cancel()  # it holds no letter, and may wait for a broker that does not come
 
-    async def sweep(self, dlqs: Sequence[str], why: str) -> list[Swept]:
-        """Sweep these now, in whichever vhost they are watched."""
+    async def sweep(
+        self, dlqs: Sequence[str], why: str, in_vhost: Callable[[str], bool] = lambda _vhost: True
+    ) -> list[Swept]:
+        """Sweep these now, in each vhost where they are watched, of those that `in_vhost` says."""
         answers: list[Swept] = []
         for worker in self.workers:
+            if not in_vhost(worker.address.vhost):
+                continue
             mine = [name for name in dlqs if worker.knows(name)]
             if mine or not dlqs:
                 answers += await worker.sweep(mine, why)

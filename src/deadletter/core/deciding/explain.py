@@ -6,7 +6,7 @@ Data only: whoever prints it chooses the words around it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -62,10 +62,12 @@ def explain(
     now: datetime,
     circumstances: Circumstances,
     answers: Mapping[JqCondition, Answer] = NO_ANSWERS,
+    unquoted: Container[str] = (),
 ) -> Explanation:
-    """The verdict on this letter now, and on each time it would come back."""
+    """The verdict on this letter now, and on each time it would come back. `unquoted`: headers whose values
+    are not told."""
     policy, answered = choose(letter, policies, answers)
-    considered = _considered(letter, policies, policy, answered=answered)
+    considered = _considered(letter, policies, policy, answered=answered, unquoted=unquoted)
     treatment = policy.treatment(letter.failure.error_type if letter.failure else None)
     if not answered:
         stuck = decide(letter, policies, now=now, dice=0.5, circumstances=circumstances, answers=answers)
@@ -102,7 +104,7 @@ def explain(
 
 
 def _considered(
-    letter: LetterView, policies: Policies, chosen: Policy, *, answered: bool
+    letter: LetterView, policies: Policies, chosen: Policy, *, answered: bool, unquoted: Container[str]
 ) -> tuple[Considered, ...]:
     seen: list[Considered] = []
     for policy in policies:
@@ -110,7 +112,7 @@ def _considered(
             refusal = None if answered else "its body condition has no answer"
             seen.append(Considered(policy=policy.name, refusal=refusal))
             break
-        refusal = policy.match.refusal(letter) or "its body condition says no"
+        refusal = policy.match.refusal(letter, unquoted=unquoted) or "its body condition says no"
         seen.append(Considered(policy=policy.name, refusal=refusal))
     return tuple(seen)
 

@@ -27,6 +27,7 @@ Dramatiq, Celery's results, Symfony and Rascal keep it in a structure: see `fail
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -181,6 +182,13 @@ _HAND_MADE: Final = {
     for name in spelled.split()
 }
 """Small letters, `-` for `_`, without `x-`."""
+_WORDS: Final = frozenset(
+    {names.WHY, "rascal", *(name for one in _DIALECTS for name in (one.message, one.stack) if name)}
+)
+_LIKE_WORDS: Final = re.compile(
+    r"(error|exception|fault|fail).*(message|stack|trace|data|reason|detail|cause|description|text|body)"
+)
+"""Also of frameworks that are not read here, and where one says more: Symfony's stamps, exception data."""
 
 
 def read_failure(headers: Mapping[str, object], body: bytes = b"") -> Failure | None:
@@ -197,6 +205,18 @@ def read_failure(headers: Mapping[str, object], body: bytes = b"") -> Failure | 
         if found is not None:
             return found
     return _read_body(body)
+
+
+def error_texts(headers: Mapping[str, object]) -> frozenset[str]:
+    """The names of those headers that say in words what went wrong: such words may quote anything. Types of
+    errors, hosts and times are none."""
+    return frozenset(name for name in headers if name in _WORDS or _is_text(name))
+
+
+def _is_text(name: str) -> bool:
+    low = name.lower()
+    meaning = _HAND_MADE.get(low.replace("_", "-").removeprefix("x-"))
+    return meaning in ("message", "stack", "cause") or _LIKE_WORDS.search(low) is not None
 
 
 def _read(dialect: _Dialect, headers: Mapping[str, object]) -> Failure:

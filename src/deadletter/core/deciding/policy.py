@@ -14,7 +14,7 @@ discards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -32,6 +32,7 @@ MAX_LEVELS_TOGETHER: Final = 200
 MAX_BUDGET_PER_MINUTE: Final = 10_000_000
 MAX_PROGRAM_CHARS: Final = 4_000
 _MAX_MATCHED_CHARS: Final = 4_000
+_HEADER: Final = "header "
 
 
 class Then(StrEnum):
@@ -96,10 +97,15 @@ class Match:
         """Whether every condition holds, the body's left open."""
         return self._failing(letter) is None
 
-    def refusal(self, letter: LetterView) -> str | None:
-        """The first condition that does not hold, in words; None when all hold, the body's left open."""
+    def refusal(self, letter: LetterView, *, unquoted: Container[str] = ()) -> str | None:
+        """The first condition that does not hold, in words; None when all hold, the body's left open.
+        `unquoted`: headers whose values are not told."""
         failing = self._failing(letter)
-        return None if failing is None else f"{failing[0]} {_said(failing[1])} is not {failing[2]}"
+        if failing is None:
+            return None
+        what, value, wanted = failing
+        is_told = what.removeprefix(_HEADER) not in unquoted if what.startswith(_HEADER) else True
+        return f"{what} {_said(value)} is not {wanted}" if is_told else f"{what} is not {wanted}"
 
     def _failing(self, letter: LetterView) -> tuple[str, str | None, str] | None:
         """What was looked at, what it is, what was wanted."""
@@ -119,7 +125,7 @@ class Match:
         for wanted in self.headers:
             value = header_values.text(letter.headers.get(wanted.header), _MAX_MATCHED_CHARS)
             if value is None or not glob(wanted.value, value):
-                return f"header {wanted.header}", value, f"like {wanted.value!r}"
+                return f"{_HEADER}{wanted.header}", value, f"like {wanted.value!r}"
         if self.content_type is not None and not glob(self.content_type, _media_type(letter.content_type)):
             return "content type", letter.content_type, f"like {self.content_type!r}"
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import Field
 
 from deadletter.core.deciding.backoff import MAX_RETRIES
@@ -41,10 +41,10 @@ def policy_routes(rulebook: Rulebook, records: RecordsSource) -> APIRouter:
         return await rulebook.policies()
 
     @api.get("/letters/{name}/policy")
-    async def explained(name: LetterName) -> ExplanationTold:
+    async def explained(request: Request, name: LetterName) -> ExplanationTold:
         """What the policies in force would do to a stored letter that fails now."""
         seen = await (await records()).letter(name)  # NotStored: it is not theirs
-        return await rulebook.explain(str(seen.letter.id))
+        return await rulebook.explain(str(seen.letter.id), request.state.masks)
 
     @api.get("/policies/rows/{routing_key:path}")
     async def row(routing_key: RoutingKey, response: Response) -> RowTold:

@@ -77,12 +77,12 @@ def door_routes(doorman: Doorman) -> APIRouter:
                 raise NotAllowed("there were too many attempts; wait a minute")
             kept = request.cookies.get(begun(request), "")
             account = await doorman.accounts.end(request.query_params, kept, back(request))
+            session = await doorman.account_let_in(account, address)
         except NotAllowed as error:
             await doorman.account_refused(address)
             answer = HTMLResponse(page(request, "/", f"That did not work: {error}."), 403)
         else:
             answer = RedirectResponse(inside(account.goes_to), 303)
-            session = await doorman.account_let_in(account, address)
             doorman.give(answer, session, request.scope, name_of(request.headers.get("host", "")))
         answer.delete_cookie(begun(request), httponly=True, samesite="lax")
         return answer

@@ -22,6 +22,7 @@ from deadletter.desk.door.hosts import HostNames
 from deadletter.desk.door.keyring import Key, Keyring, known_key, person_of_account
 from deadletter.desk.door.sessions import Session, Sessions
 from deadletter.desk.problems import problem
+from deadletter.errors import NotAllowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,12 @@ class Doorman:
             await self._book.noted("nobody", "sign-in refused", address=told.address, tries=told.tries)
 
     async def account_let_in(self, account: Account, address: str) -> Session:
+        """NotAllowed: they are called like a token, and would be taken for whoever has it."""
+        if self.keyring.is_named(account.name):
+            raise NotAllowed(
+                f"the account is called {account.name!r}, and so is a token of this service: they would be "
+                "one person here; sign in with the token, or have it renamed in [[desk.tokens]]"
+            )
         await self._book.noted(account.name, "signed in", by="account", address=net_of(address))
         return self.sessions.begun(account=account.name, claims=account.claims)
 
@@ -148,6 +155,8 @@ class Doorman:
 
     def _person_of(self, session: Session) -> Person | None:
         if session.account:
+            if self.keyring.is_named(session.account):
+                return None
             return person_of_account(session.account, session.claims, self.access.oidc())
         key = self.keyring.of_print(session.key)
         return None if key is None else key.person

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -51,6 +52,11 @@ class Keyring:
         """None: it was taken away."""
         return next((key for key in self._keys() if key.print == said), None)
 
+    def is_named(self, name: str) -> bool:
+        """Whether a token has this name. Whoever else is called so would stand for it in the audit, and have
+        its views, replays and discards."""
+        return _plain(name) in {_plain(one.name) for one in self._access.tokens()}
+
     def _keys(self) -> Iterator[Key]:
         owner = Person(name="", role=Role.ADMIN, otherwise=self._access.owner)
         for token in (self._access.token, self._access.home_token()):
@@ -58,6 +64,11 @@ class Keyring:
                 yield Key(hashed(token), owner)
         for one in self._access.tokens():
             yield Key(one.hash, person_of(one))
+
+
+def _plain(name: str) -> str:
+    """People read names; they do not see blanks and large letters."""
+    return unicodedata.normalize("NFKC", name).strip().casefold()
 
 
 def known_key(token: DeskToken) -> KnownKey:

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from deadletter.core.access.field_masks import FieldMasks
 from deadletter.core.replaying.hand_edit import BELOW
 from deadletter.core.replaying.letter_diff import difference_lines
 from deadletter.desk.page import body_views
@@ -102,17 +103,17 @@ def letter_routes(frame: PageFrame, sources: StoreSources) -> APIRouter:
             views=[one.value for one in BodyView],
             draft=draft,
             changes=difference_lines(draft.differences) if draft is not None else (),
-            explained=await _explained(told),
+            explained=await _explained(told, request.state.masks),
             timeline=[(one, _tone(one)) for one in told.timeline],
             headers=sorted(told.headers.items(), key=lambda item: item[0].startswith(_OURS)),
         )
 
-    async def _explained(told: LetterTold) -> ExplanationTold | None:
+    async def _explained(told: LetterTold, masks: FieldMasks) -> ExplanationTold | None:
         """What the policies in force would do to it; None: nobody can say."""
         if sources.more.rulebook is None or told.letter.bytes > EDIT_CHARS:
             return None
         try:
-            return await sources.more.rulebook.explain(str(told.letter.id))
+            return await sources.more.rulebook.explain(str(told.letter.id), masks)
         except DeadletterError:
             return None  # a policy that asks jq, or a letter that says too little; the rest is told
 

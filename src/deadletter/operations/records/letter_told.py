@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from deadletter.core.access.field_masks import NO_MASKS, FieldMasks
+from deadletter.core.access.field_masks import MASKED, NO_MASKS, FieldMasks
 from deadletter.core.deciding.failure import Failure
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
@@ -24,7 +24,7 @@ from deadletter.core.letter import header_values, names
 from deadletter.core.letter.parking import MEANINGS, Cause
 from deadletter.core.letter.plain_values import plain_properties, plain_table, utf8
 from deadletter.core.replaying.masked_letter import hidden, masked
-from deadletter.store.letters.letter_views import GroupView, LetterDetail, LetterRow, LetterStep
+from deadletter.store.letters.letter_views import REFUSED, GroupView, LetterDetail, LetterRow, LetterStep
 
 BODY_BYTES: Final = 64 * 1024
 """So much of a body is told with a letter; all of it is had apart."""
@@ -128,7 +128,16 @@ def tell(
 ) -> LetterTold:
     """Whatever its bytes hold. `masks`: what is not told, nor where something else quotes it."""
     seen = masked(read_inside(detail.letter), masks)
+    if masks:
+        detail = replace(detail, steps=tuple(map(_wordless, detail.steps)))
+    if seen.unknown and detail.row.error:
+        detail = replace(detail, row=replace(detail.row, error=MASKED))
     return hidden(_told(detail, group, own, seen.inside), seen.secrets)
+
+
+def _wordless(step: LetterStep) -> LetterStep:
+    """jq and schemas quote of a letter what they do not like, in part."""
+    return replace(step, why=MASKED) if step.step == REFUSED and step.why else step
 
 
 def _told(detail: LetterDetail, group: GroupView, own: OwnCode, inside: Inside) -> LetterTold:

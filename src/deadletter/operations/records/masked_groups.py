@@ -4,7 +4,7 @@ what is masked.
 A title is of one letter, and stays when that letter is gone. So a letter is looked for that would have the
 same title: what its masked fields hold is hidden in it, and their words as well, as numbers in a title are
 masked in another way. Where there is no such letter, the title is the type of the error and where it was
-raised.
+raised; nor does another letter say it where nobody knows what the first one has in its masked fields.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from deadletter.core.access.field_masks import MASKED, FieldMasks
@@ -20,9 +21,12 @@ from deadletter.core.grouping.fingerprint import Kind
 from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
 from deadletter.core.grouping.stored_letter import read_inside, stored_letter
-from deadletter.core.replaying.masked_letter import hidden, masked
+from deadletter.core.letter.archive_format import StoreKeys
+from deadletter.core.letter.letter import Letter
+from deadletter.core.replaying.masked_letter import MOST_SECRETS, hidden, masked
 from deadletter.operations.records.exact_letters import PORTION_BYTES
 from deadletter.operations.records.masked_rows import LOOKED_INTO_BYTES
+from deadletter.store.letters.large_letters import aside
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.letters.letter_views import Facets, GroupDetail, GroupView
 
@@ -109,6 +113,7 @@ class MaskedGroups:
         """None: nobody knows."""
         left = [one for one in some if (one, masks) not in self._known]
         found: dict[_Titled, tuple[str, ...] | None] = dict.fromkeys(left)
+        done: set[_Titled] = set()
         for order in _ORDERS:
             looked = await _looked_at(store, left, order)
             for one, number in looked.items():
@@ -116,10 +121,11 @@ class MaskedGroups:
                 if number not in whole:
                     continue
                 letter, keys = whole[number]
-                made = stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=grouping())
-                if made.fingerprint.title == one.title:
-                    found[one] = _words(masked(read_inside(letter), masks).secrets)
-            left = [one for one in left if found[one] is None]
+                title, words = await aside(letter, partial(_titled, letter, keys, masks, grouping()))
+                if title == one.title:
+                    found[one] = words
+                    done.add(one)
+            left = [one for one in left if one not in done]
         for one, secrets in found.items():
             self._known[one, masks] = secrets
         told = {one: self._known[one, masks] for one in some}
@@ -139,10 +145,21 @@ async def _looked_at(store: LetterStore, some: Sequence[_Titled], order: LetterO
     return found
 
 
-def _words(secrets: Sequence[str]) -> tuple[str, ...]:
-    """These, and each word in them: the longest first."""
-    words = {word for one in secrets for word in _WORDS.findall(one)}
-    return tuple(sorted({*secrets, *words}, key=lambda one: (-len(one), one)))
+def _titled(
+    letter: Letter, keys: StoreKeys, masks: FieldMasks, grouping: Grouping
+) -> tuple[str, tuple[str, ...] | None]:
+    """The title that this letter would give its group, and what is hidden in it; None: nobody knows."""
+    made = stored_letter(letter, now_ms=keys.died_ms, vhost=keys.vhost, grouping=grouping)
+    seen = masked(read_inside(letter), masks)
+    return made.fingerprint.title, None if seen.unknown else _words(seen.secrets)
+
+
+def _words(secrets: Sequence[str]) -> tuple[str, ...] | None:
+    """These, and each word in them: the longest first. None: they are too many."""
+    words = {*secrets, *(word for one in secrets for word in _WORDS.findall(one))}
+    if len(words) > MOST_SECRETS:
+        return None
+    return tuple(sorted(words, key=lambda one: (-len(one), one)))
 
 
 def _view(group: GroupView, secrets: Sequence[str] | None) -> GroupView:

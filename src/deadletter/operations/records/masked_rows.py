@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from deadletter.core.access.field_masks import MASKED, FieldMasks
 from deadletter.core.grouping.stored_letter import read_inside
-from deadletter.core.replaying.masked_letter import hidden, masked
+from deadletter.core.letter.letter import Letter
+from deadletter.core.replaying.masked_letter import MaskedInside, hidden, masked
 from deadletter.operations.records.exact_letters import PORTION_BYTES
+from deadletter.store.letters.large_letters import aside
 from deadletter.store.letters.letter_store import LetterStore
 from deadletter.store.letters.letter_views import LetterRow
 
@@ -22,23 +25,26 @@ async def masked_rows(
 ) -> tuple[LetterRow, ...]:
     if not masks or not rows:
         return tuple(rows)
-    wanted = [row.id for row in rows if row.error and row.bytes <= LOOKED_INTO_BYTES]
-    secrets = await secrets_of(store, wanted, masks)
-    return tuple(
-        hidden(row, secrets[row.id]) if row.id in secrets else replace(row, error=MASKED if row.error else "")
-        for row in rows
-    )
-
-
-async def secrets_of(store: LetterStore, ids: Sequence[int], masks: FieldMasks) -> dict[int, tuple[str, ...]]:
-    """What masked fields of these letters hold; of those that are still there."""
-    secrets: dict[int, tuple[str, ...]] = {}
-    wanted = list(ids)
+    wanted = {row.id: row for row in rows if row.error and row.bytes <= LOOKED_INTO_BYTES}
+    shown: dict[int, LetterRow] = {}
     while wanted:
-        found = await store.whole(wanted, most_bytes=PORTION_BYTES)
+        found = await store.whole(list(wanted), most_bytes=PORTION_BYTES)
         if not found:
             break
         for number, (letter, _) in found.items():
-            secrets[number] = masked(read_inside(letter), masks).secrets
-        wanted = [one for one in wanted if one not in found]
-    return secrets
+            seen = await aside(letter, partial(_seen, letter, masks))
+            shown[number] = _shown(wanted.pop(number), seen)
+    return tuple(shown.get(row.id) or _wordless(row) for row in rows)
+
+
+def _seen(letter: Letter, masks: FieldMasks) -> MaskedInside:
+    return masked(read_inside(letter), masks)
+
+
+def _shown(row: LetterRow, seen: MaskedInside) -> LetterRow:
+    return hidden(_wordless(row) if seen.unknown else row, seen.secrets)
+
+
+def _wordless(row: LetterRow) -> LetterRow:
+    """Of a letter of which nobody knows what its error may quote."""
+    return replace(row, error=MASKED if row.error else "")

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import fields, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from deadletter.core.access.field_masks import MASKED
@@ -38,6 +39,7 @@ from deadletter.operations.records.records import (
     json_of,
 )
 from deadletter.operations.records.where_programs import Programs, WhereProgram
+from deadletter.store.letters.large_letters import aside
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.letters.letter_views import (
     DiscardTold,
@@ -159,11 +161,14 @@ class StoreRecords:
         detail = replace(detail, earlier=await self._rows(detail.earlier))
         found = await self._store.group(str(detail.row.group), self.scope)
         (group,) = await self._shown([found.group])
-        return tell(detail, group, masks=self.scope.masks)
+        if not self.scope.masks:
+            return tell(detail, group)
+        return await asyncio.to_thread(tell, detail, group, masks=self.scope.masks)
 
     async def body(self, name: str) -> bytes:
         detail = await self._store.letter(name, self.scope)
-        return masked(read_inside(detail.letter), self.scope.masks).inside.body
+        made = partial(masked, read_inside(detail.letter), self.scope.masks)
+        return (await aside(detail.letter, made)).inside.body
 
     async def exact(self, ids: Sequence[int]) -> dict[int, tuple[Letter, StoreKeys]]:
         if self.scope.masks:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from deadletter.config.settings import Settings
+from deadletter.core.access.field_masks import NO_MASKS, FieldMasks
 from deadletter.core.deciding.event_config import from_table
 from deadletter.core.deciding.policy import Match, Policies, Policy
 from deadletter.errors import StoreUnreachable
@@ -39,7 +40,11 @@ class FileRulebook:
             ignored=(),
         )
 
-    async def explain(self, letter: str) -> ExplanationTold:  # noqa: ARG002 -- as `Rulebook` has them
+    async def explain(  # as `Rulebook` has them
+        self,
+        letter: str,  # noqa: ARG002
+        masks: FieldMasks = NO_MASKS,  # noqa: ARG002
+    ) -> ExplanationTold:
         self._refuse()
 
     async def row(self, routing_key: str) -> RowTold:  # noqa: ARG002 -- as `Rulebook` has them

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from deadletter.core.access.field_masks import NO_MASKS, FieldMasks
+
 
 class PolicyFrom(StrEnum):
     TABLE = "table"
@@ -131,8 +133,8 @@ class ExplanationTold:
 class Rulebook(Protocol):
     async def policies(self) -> PoliciesTold: ...
 
-    async def explain(self, letter: str) -> ExplanationTold:
-        """NotStored: there is no such letter."""
+    async def explain(self, letter: str, masks: FieldMasks = NO_MASKS) -> ExplanationTold:
+        """NotStored: there is no such letter. `masks`: what is decided by, but not told."""
         ...
 
     async def row(self, routing_key: str) -> RowTold:

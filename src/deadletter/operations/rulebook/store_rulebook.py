@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from deadletter.config.settings import Settings
+from deadletter.core.access.field_masks import NO_MASKS, FieldMasks
 from deadletter.core.deciding.decide import Answer, Circumstances, questions
 from deadletter.core.deciding.decision import Retry
 from deadletter.core.deciding.event_config import InForce, Row, check_new, in_force
@@ -16,6 +17,7 @@ from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.policy import JqCondition, Policies
 from deadletter.core.grouping.stored_letter import read_inside
 from deadletter.core.letter.header_values import shown
+from deadletter.core.replaying.masked_letter import hidden, masked
 from deadletter.errors import ChangedMeanwhile, NotStored, StoreError
 from deadletter.jq.process import Asked, JqProcess
 from deadletter.operations.journal.journal import Journal
@@ -75,9 +77,13 @@ class StoreRulebook:
             ignored=together.warnings,
         )
 
-    async def explain(self, letter: str) -> ExplanationTold:
+    async def explain(self, letter: str, masks: FieldMasks = NO_MASKS) -> ExplanationTold:
         detail = await (await self._records()).opened.letter(letter)
         inside = await asyncio.to_thread(read_inside, detail.letter)
+        seen = await asyncio.to_thread(masked, inside, masks)
+        shown_headers = seen.inside.headers
+        # not even in part: what is masked, and what quotes it
+        unquoted = {name for name, value in inside.headers.items() if shown_headers.get(name) != value}
         policies = _together(await self._rows(), self._settings()).policies
         now = datetime.now(UTC)
         view = view_letter(
@@ -92,9 +98,10 @@ class StoreRulebook:
             now=now,
             circumstances=Circumstances(continuous=True, sees_room=True),
             answers=await _answers(view, policies, inside.body),
+            unquoted=unquoted if masks else (),
         )
         first = told.steps[0].decision
-        return ExplanationTold(
+        explained = ExplanationTold(
             letter=detail.row.id,
             provenance=type(view.provenance).__name__.lower(),
             origin=None if view.origin is None else shown(view.origin.queue, _NAME_CHARS),
@@ -109,6 +116,7 @@ class StoreRulebook:
             steps=tuple(map(_step, told.steps)),
             left_out=told.left_out,
         )
+        return hidden(explained, seen.secrets)
 
     async def row(self, routing_key: str) -> RowTold:
         found = _deciding(await self._rows()).get(routing_key)

@@ -9,8 +9,9 @@ are bounded: after so much time a page says how far it came, and the next one go
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, select, text
@@ -27,6 +28,7 @@ from deadletter.store.finding import word_index
 from deadletter.store.finding.letter_list import ROW_STATES, rows_of
 from deadletter.store.finding.within_scope import letters_within
 from deadletter.store.letters.discards import thrown_away_by
+from deadletter.store.letters.large_letters import LARGE_BYTES, aside
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_rows import among, clean, of_id, some_of
 from deadletter.store.letters.letter_tables import groups, letters, names, tallies
@@ -121,17 +123,34 @@ async def looked_through(
         if not query.looks_inside or not portion.ids:
             yield LookedThrough(ids=portion.ids, looked_at=0, more=after)
         else:
-            for start in range(0, len(portion.ids), _LOOKED_INTO):
-                some = portion.ids[start : start + _LOOKED_INTO]
+            left = portion.ids
+            large = await _large(connection, left) if query.scope.masks else frozenset()
+            while left:
+                some, left = _parted(left, large)
                 wanted = await wanted_of(connection, some, query, where)
-                last = start + _LOOKED_INTO >= len(portion.ids)
                 yield LookedThrough(
                     ids=[number for number in some if number in wanted],
                     looked_at=len(some),
-                    more=after if last else some[-1],
+                    more=some[-1] if left else after,
                 )
         if after is None:
             return
+
+
+def _parted(ids: list[int], large: Collection[int]) -> tuple[list[int], list[int]]:
+    """Those that are looked into before the clock is looked at, and the rest: a large one ends them."""
+    some = ids[:_LOOKED_INTO]
+    ends = next((place for place, one in enumerate(some, 1) if one in large), len(some))
+    return ids[:ends], ids[ends:]
+
+
+async def _large(connection: AsyncConnection, some: Sequence[int]) -> frozenset[int]:
+    """Those of these letters that take long to be looked into, where fields of theirs are masked."""
+    asked = select(letters.c.id).where(
+        text(among(connection, "deadletter_letters.id")), letters.c.bytes > LARGE_BYTES
+    )
+    rows = await connection.execute(asked, {"some": some_of(connection, some)})
+    return frozenset(int(number) for (number,) in rows)
 
 
 async def next_portion(
@@ -331,7 +350,11 @@ async def wanted_of(
     """Those of these letters that have inside what is looked for."""
     found = await contents_of(connection, some)
     errors = await _errors(connection, some) if query.error and query.scope.masks else {}
-    wanted = [number for number, letter in found.items() if _is_wanted(letter, query, errors.get(number, ""))]
+    wanted: list[int] = []
+    for number, letter in found.items():
+        looked = partial(_is_wanted, letter, query, errors.get(number, ""))
+        if await aside(letter, looked) if query.scope.masks else looked():
+            wanted.append(number)
     if where is not None and wanted:
         answers = await where([found[number] for number in wanted])
         wanted = [number for number, answer in zip(wanted, answers, strict=True) if answer]
@@ -341,7 +364,8 @@ async def wanted_of(
 def _is_wanted(letter: Letter, query: LetterQuery, error: str) -> bool:
     """As whoever asks sees it: what is masked for them is not there. `error`: where that has to be asked."""
     seen = masked(read_inside(letter), query.scope.masks)
-    if query.error and error and clean(query.error).lower() not in hidden(error, seen.secrets).lower():
+    said = "" if seen.unknown else hidden(error, seen.secrets).lower()
+    if query.error and error and clean(query.error).lower() not in said:
         return False
     return _has_headers(seen.inside.headers, query.headers) and (
         not query.text or has_words(hidden(searched_inside(seen.inside), seen.secrets), query.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_states import GroupState
@@ -100,6 +101,10 @@ class LetterRow:
     routing_key: str
     error: str
     copies: int
+
+
+REFUSED: Final = "refused"
+"""The step of a letter that a replay did not send: its edit, its schema or the broker refused it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

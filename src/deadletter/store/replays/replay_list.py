@@ -13,7 +13,7 @@ from deadletter.core.replaying.replay_pace import SECOND_MS, Auto, ReplaySeen
 from deadletter.core.replaying.replay_states import GONE, ReplayState, SentState
 from deadletter.store.letters.letter_ids import id_of
 from deadletter.store.letters.letter_tables import groups, letters, names
-from deadletter.store.letters.letter_views import LetterStep
+from deadletter.store.letters.letter_views import REFUSED, LetterStep
 from deadletter.store.replays.replay_rows import all_views, in_state, seen_state, view_of, views_of
 from deadletter.store.replays.replay_tables import replay_letters, replays
 from deadletter.store.replays.replay_views import ReplayedLetter, ReplayView
@@ -22,7 +22,7 @@ from deadletter.store.replays.returned_letters import visits_of
 _IS_DOUBTFUL: Final[ColumnElement[bool]] = literal_column("deadletter_replay_letters.doubtful")
 """Written as the index of those has it."""
 _OUTCOMES: Final = {
-    SentState.REFUSED: "refused",
+    SentState.REFUSED: REFUSED,
     SentState.RETURNED: "returned",
     SentState.DONE: Step.DONE.value,
     SentState.QUIET: "not returned",

@@ -215,6 +215,13 @@ def test_a_refusal_never_prints_what_a_terminal_would_obey() -> None:
     assert len(refusal) < 200
 
 
+def test_a_refusal_does_not_quote_what_is_not_to_be_told() -> None:
+    match = Match(headers=(HeaderMatch(header="tenant", value="beta*"),))
+    secret = letter({**HEADERS, "tenant": "acme-secret"})
+    assert match.refusal(secret) == "header tenant 'acme-secret' is not like 'beta*'"
+    assert match.refusal(secret, unquoted={"tenant"}) == "header tenant is not like 'beta*'"
+
+
 def test_jittered_policies_share_levels() -> None:
     one = Policy(name="one", backoff=Exponential(first_ms=1_000, jitter=0.2))
     two = Policy(name="two", backoff=Exponential(first_ms=2_000, jitter=0.2))

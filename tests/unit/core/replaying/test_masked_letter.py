@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from deadletter.core.access.field_masks import NO_MASKS, field_masks
 from deadletter.core.grouping.stored_letter import Inside
 from deadletter.core.letter.message import View
-from deadletter.core.replaying.masked_letter import MASKED_BYTES, hidden, masked
+from deadletter.core.replaying.masked_letter import MASKED_BYTES, MOST_SECRETS, hidden, masked
 
 
 def inside(body: bytes, **headers: object) -> Inside:
@@ -62,11 +62,44 @@ def test_the_rest_stays_byte_for_byte(body: bytes, mask: str, after: bytes) -> N
     ],
 )
 def test_what_cannot_be_taken_apart_for_sure_is_hidden_whole(body: bytes) -> None:
-    assert shown(body, "body.card") == b"***"
+    letter = inside(
+        body,
+        tenant="acme",
+        **{
+            "deadletter-error-type": "E",
+            "deadletter-error-message": "4111",
+            "x-exception-stacktrace": "4111",
+        },
+        **{"deadletter-why": "no 4111", "Error_Details": {"why": b"4111"}, "MT-Fault-ExceptionType": "T"},
+    )
+    found = masked(letter, field_masks(["body.card"]))
+    assert found.unknown
+    assert found.inside.body == b"***"
+    assert (
+        found.inside.outer
+        == found.inside.headers
+        == {
+            "tenant": "acme",
+            "deadletter-error-type": "E",
+            "deadletter-error-message": "***",
+            "x-exception-stacktrace": "***",
+            "deadletter-why": "***",
+            "Error_Details": "***",
+            "MT-Fault-ExceptionType": "T",
+        }
+    )
 
 
 def test_a_whole_body_can_be_masked() -> None:
-    assert shown(b'{"a": 1}', "body") == b"***"
+    found = masked(
+        inside(b'{"a": 41112222, "b": ["xy\\u007az", {"c": true}]}', quotes="41112222, xyzz, c"),
+        field_masks(["body"]),
+    )
+    assert found.inside.body == b"***"
+    assert found.inside.headers == {"quotes": "***, ***, c"}
+    assert not found.unknown
+    assert masked(inside(b"41112222"), field_masks(["body"])).inside.body == b"***"
+    assert masked(inside(b"no JSON"), field_masks(["body"])).unknown
 
 
 def test_headers_are_masked_by_name_in_any_case() -> None:
@@ -95,6 +128,34 @@ def test_what_masked_fields_held_is_hidden_where_it_is_quoted() -> None:
     found = masked(inside(b'{"card": "4111 2222", "pin": 12}'), field_masks(["body.card", "body.pin"]))
     told = Told("no 4111 2222!", ("4111 2222", "pin 12"), {"4111 2222": ["a 4111 2222"]})
     assert hidden(told, found.secrets) == Told("no ***!", ("***", "pin 12"), {"***": ["a ***"]})
+
+
+def test_headers_and_properties_that_quote_them_say_it_nowhere() -> None:
+    told = inside(
+        b'{"card": "4111 2222"}',
+        quoted="card 4111 2222 declined",
+        bytes=b"\xff 4111 2222",
+        nested={"list": ["a 4111 2222", {"deeper": b"4111 2222\xff"}], "4111 2222": 1},
+        number=7,
+    )._replace(properties=View(app_id="of 4111 2222", priority=3))
+    found = masked(told, field_masks(["body.card"])).inside
+    assert found.headers == {
+        "quoted": "card *** declined",
+        "bytes": b"\xff ***",
+        "nested": {"list": ["a ***", {"deeper": b"***\xff"}], "***": 1},
+        "number": 7,
+    }
+    assert found.outer == found.headers
+    assert (found.properties.app_id, found.properties.priority) == ("of ***", 3)
+
+
+def test_of_more_than_can_be_looked_for_no_error_is_told() -> None:
+    many = json.dumps({"card": [f"{number:08}" for number in range(20_000)]}).encode()
+    found = masked(inside(many, **{"deadletter-error-message": "00019999"}), field_masks(["body.card"]))
+    assert found.unknown
+    assert len(found.secrets) <= MOST_SECRETS
+    assert found.inside.body == b'{"card": "***"}'
+    assert found.inside.headers == {"deadletter-error-message": "***"}
 
 
 _JSON = st.recursive(

@@ -13,6 +13,7 @@ from decimal import Decimal
 from tests.letters import letter
 from tests.recorded import HOSTILE, parked
 
+from deadletter.core.access.field_masks import NO_MASKS, FieldMasks, field_masks
 from deadletter.core.grouping.category import By, Category
 from deadletter.core.grouping.group_states import GroupState
 from deadletter.core.grouping.letter_query import LetterState
@@ -24,12 +25,18 @@ from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.plain_values import plain
 from deadletter.operations.records.letter_told import BODY_BYTES, BodyKind, LetterTold, body_told, tell
 from deadletter.operations.records.records import json_of
-from deadletter.store.letters.letter_views import GroupView, LetterDetail, LetterRow, LetterStep
+from deadletter.store.letters.letter_views import REFUSED, GroupView, LetterDetail, LetterRow, LetterStep
 
 NOW = 1_750_000_000_000
 
 
-def told(whole: Letter, *, steps: tuple[LetterStep, ...] = (), cause: str = "") -> LetterTold:
+def told(
+    whole: Letter,
+    *,
+    steps: tuple[LetterStep, ...] = (),
+    cause: str = "",
+    masks: FieldMasks = NO_MASKS,
+) -> LetterTold:
     row = LetterRow(
         id=7,
         letter_id="x",
@@ -68,7 +75,7 @@ def told(whole: Letter, *, steps: tuple[LetterStep, ...] = (), cause: str = "") 
         reopened_ms=None,
         reopened_release="",
     )
-    return tell(LetterDetail(row=row, letter=whole, steps=steps, earlier=()), group)
+    return tell(LetterDetail(row=row, letter=whole, steps=steps, earlier=()), group, masks=masks)
 
 
 def arrived(message: RawMessage, queue: str = names.PARKED) -> Letter:
@@ -90,6 +97,16 @@ def test_what_different_hands_wrote_is_one_timeline() -> None:
     moments = [each.at_ms for each in one.timeline if each.at_ms is not None]
     assert moments == sorted(moments)
     assert one.why == "it was tried 3 times"
+
+
+def test_why_an_edit_was_refused_is_not_told_where_fields_are_masked() -> None:
+    """jq quotes a part of a value, which nobody finds again."""
+    refused = LetterStep(at_ms=NOW + 60_000, step=REFUSED, who="anna", why='replay 1: string ("4111…) is no')
+    discarded = LetterStep(at_ms=NOW + 70_000, step="discarded", who="anna", why="sorted out")
+    whole = parked(b'{"card": "4111222233334444"}', now_ms=NOW, number=1).letter
+    for masks, said in ((NO_MASKS, refused.why), (field_masks(["body.card"]), "***")):
+        one = told(whole, steps=(refused, discarded), masks=masks)
+        assert [each.why for each in one.timeline[-2:]] == [said, "sorted out"]
 
 
 def test_the_applications_own_frame_is_known() -> None:

@@ -51,7 +51,7 @@ def policy_routes(frame: PageFrame, sources: StoreSources) -> APIRouter:
         if asked.letter.strip():
             try:
                 seen = await (await sources.records()).letter(asked.letter.strip())  # NotStored: not theirs
-                explained = await rulebook().explain(str(seen.letter.id))
+                explained = await rulebook().explain(str(seen.letter.id), request.state.masks)
             except (NotStored, UsageError) as error:
                 wrong = str(error)
         decides = None if explained is None else _decides(explained)
