@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ from deadletter.desk.board import Board
 from deadletter.desk.http_app import create_app
 from deadletter.desk.page.static_files import static_files
 from deadletter.desk.server import serve
-from deadletter.desk.view import Status, SweepAnswer
+from deadletter.desk.view import Status, SweepAnswer, anywhere
 from deadletter.operations.journal.store_journal import LateJournal
 from deadletter.operations.records.store_records import LateRecords
 from deadletter.operations.repairs.body_schemas import BodySchemas
@@ -303,7 +303,12 @@ class _Quiet:
     def __init__(self) -> None:
         self.board = Board(instance="bench", broker="none", watches=[], now=lambda: datetime.now(UTC))
 
-    async def sweep(self, _dlqs: Sequence[str]) -> list[SweepAnswer]:
+    async def sweep(
+        self,
+        dlqs: Sequence[str],  # noqa: ARG002 -- as `ServiceView` has them
+        *,
+        in_vhost: Callable[[str], bool] = anywhere,  # noqa: ARG002
+    ) -> list[SweepAnswer]:
         return []
 
     def status(self) -> Status:
