@@ -223,6 +223,10 @@ def test_merge_and_split(dlq: Terminal) -> None:
     assert told.returncode == 0
     assert f"undo: dlq split {key[:12]}" in told.stdout
     assert dlq.data("groups", "1")["merged"] == [key]
+    whole = [one["id"] for one in dlq.data("letters", "--group", "1")["letters"]]
+    assert [one["id"] for one in dlq.data("letters", "--group", "2")["letters"]] == whole
+    facets = [dlq.data("letters", "--facets", "--group", group) for group in ("1", "2", key)]
+    assert facets[0] == facets[1] == facets[2]
     assert dlq("merge", "1", "1").returncode == 2
     assert dlq("split", key[:12]).returncode == 0
     assert dlq.data("groups", "1")["merged"] == []
@@ -325,6 +329,9 @@ def test_every_command_that_selects_letters_takes_the_same_options() -> None:
     [
         (["discard", "--yes"], 2, "expected letters: their numbers, or filters"),
         (["discard", "nonsense", "--yes"], 2, "no letter is called so"),
+        (["discard", "--error", "", "--yes"], 2, "--error: expected some text, got nothing"),
+        (["discard", "--text", " ", "--yes"], 2, "--text: expected some text, got nothing"),
+        (["discard", "--group", "999", "--yes"], 2, "none is called so"),
         (["show", "999"], 2, "no letter is called so"),
         (["show", "1", "--raw", "--json"], 2, "--raw or --json"),
         (["resolve", "1", "999"], 2, "none is called so"),

@@ -6,6 +6,7 @@ completion and good words for mistakes, and takes its time to load.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -23,6 +24,7 @@ QUICK: Final = frozenset({"move", "check", "peek", "doctor"})
 """Those of `quick_options`, which do without the options of the others."""
 INTERRUPTED: Final = 130
 _GARBAGE: Final = 50_000
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Python looks for garbage after so many new objects. A command imports many, and none of them is garbage."""
 
 
@@ -60,6 +62,14 @@ def main() -> None:
         complain(error)
         sys.exit(exit_for(error))
     except BrokenPipeError:
+        sys.exit(Exit.LEFT)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # what is left cannot be written either
+        complain(f"what it says cannot be written: {error.strerror}")
         sys.exit(Exit.LEFT)
 
 

@@ -133,7 +133,7 @@ async def _from_store(wish: ExportWish) -> _Told:
         except BaseException:
             sink.abandon()
             raise
-    told = _Told(letters=done.letters, complete=not done.stopped, notes=[])
+    told = _Told(letters=done.letters, complete=not done.stopped and not done.unanswered, notes=[])
     if done.stopped:
         sink.abandon()
         told.letters = 0

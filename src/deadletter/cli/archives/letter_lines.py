@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime
+from math import isfinite
 from typing import NoReturn
 
 from deadletter.core.deciding.failure import read_failure
@@ -54,7 +55,7 @@ def _body(body: bytes, content_type: str) -> dict[str, object]:
         return {"body_base64": base64.b64encode(body).decode()}
     if "json" in content_type or text[:1] in ("{", "["):
         try:
-            return {"body": json.loads(text, parse_constant=_no_json)}
+            return {"body": json.loads(text, parse_constant=_no_json, parse_float=_finite)}
         except (ValueError, RecursionError):
             pass  # it looks like JSON and is none: shown as it is
     return {"body_text": text}
@@ -62,6 +63,14 @@ def _body(body: bytes, content_type: str) -> dict[str, object]:
 
 def _no_json(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(number: str) -> float:
+    """One that Python cannot hold would be written as Infinity, which nobody else can read."""
+    found = float(number)
+    if not isfinite(found):
+        _no_json(number)
+    return found
 
 
 def _text(raw: bytes) -> str:

@@ -80,7 +80,7 @@ def run(wish: ChangeWish, discard: DiscardWish) -> Exit:
             data({**_as_json(discard, found, changed), "discard": json_of(last)})
         else:
             result("\n".join([*_last(last), _as_text(discard, found, changed)]))
-        whole = changed == len(found.numbers) and not found.missing
+        whole = changed == len(found.numbers) and not found.missing and not found.unanswered
         return Exit.LEFT if discard.yes and not whole else Exit.DONE
 
     return with_records(wish, work)

@@ -8,6 +8,7 @@ import typer
 
 from deadletter.cli.letters import completing
 from deadletter.cli.letters.record_options import (
+    NUMBER_MAX,
     ChangeWish,
     GroupArgument,
     GroupArguments,
@@ -64,7 +65,7 @@ def groups(
         str, typer.Option(metavar="last|first|letters", help="The latest, the newest or the largest first.")
     ] = "last",
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to list.")] = 25,
-    after: Annotated[int, typer.Option(min=0, metavar="N", help="Go on after so many.")] = 0,
+    after: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, metavar="N", help="Go on after so many.")] = 0,
     wish: ChangeWish,
 ) -> None:
     """List groups of stored letters that failed alike: how many, since when, where, what would help.

@@ -101,6 +101,9 @@ class LetterFilters:
         from deadletter.cli.letters.asking import now_ms  # slow to load
 
         now = now_ms()
+        for option, said in (("--error", self.error), ("--text", self.text)):
+            if said is not None and not said.strip():  # a script's empty variable: it would mean all letters
+                raise UsageError(f"{option}: expected some text, got nothing")
         if self.until is not None and self.older_than is not None:
             raise UsageError("expected --until or --older-than, got both")
         until = None
@@ -154,7 +157,8 @@ def word(kind: type[_Word], option: str, said: str, *, also: str = "") -> _Word:
 
 
 async def group_number(records: Records, name: str) -> int:
-    return int(name) if is_number(name) else (await records.group(name)).group.id
+    """Of the group that is called so; of one that was merged into another, that one's. NotStored: none is."""
+    return (await records.group(name)).group.id
 
 
 async def letter_number(records: Records, name: str) -> int:

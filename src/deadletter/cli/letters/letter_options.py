@@ -9,7 +9,7 @@ import typer
 
 from deadletter.cli.letters import completing
 from deadletter.cli.letters.letter_filters import LetterFilters, StateFilters
-from deadletter.cli.letters.record_options import ChangeWish, RecordsWish
+from deadletter.cli.letters.record_options import NUMBER_MAX, ChangeWish, RecordsWish
 from deadletter.cli.terminal.option_sets import with_option_sets
 from deadletter.errors import UsageError
 
@@ -24,7 +24,10 @@ def letters(
     sort: Annotated[str, typer.Option(metavar="newest|oldest", help="By when they were stored.")] = "newest",
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to list.")] = 25,
     after: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Go on after this letter: the last page said so.")
+        int | None,
+        typer.Option(
+            min=0, max=NUMBER_MAX, metavar="N", help="Go on after this letter: the last page said so."
+        ),
     ] = None,
     facets: Annotated[
         bool, typer.Option("--facets", help="How many, by queue, origin, cause and group; lists none.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,8 @@ from deadletter.errors import UsageError
 if TYPE_CHECKING:
     from deadletter.operations.records.at_hand import Whereabouts
 
+NUMBER_MAX: Final = 10**15
+"""No letter, group or replay has a higher number."""
 GroupArgument = Annotated[
     str,
     typer.Argument(

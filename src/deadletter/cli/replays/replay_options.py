@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from deadletter.cli.letters.letter_filters import LetterFilters
-from deadletter.cli.letters.record_options import ChangeWish, RecordsWish
+from deadletter.cli.letters.record_options import NUMBER_MAX, ChangeWish, RecordsWish
 from deadletter.cli.replays import completing_replays
 from deadletter.cli.replays.pace_options import PaceOptions
 from deadletter.cli.replays.plan_options import EditOptions, TargetOptions, outcome_ms
@@ -28,7 +28,8 @@ ReplayArgument = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many to list.")]
 After = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Go on after this one: the last page said so.")
+    int | None,
+    typer.Option(min=0, max=NUMBER_MAX, metavar="N", help="Go on after this one: the last page said so."),
 ]
 
 

@@ -18,6 +18,8 @@ _STEPS: Final = 50
 _MANY: Final = 1_000_000_000
 
 Count = Annotated[int, Field(ge=1, le=_MANY)]
+Said = Annotated[Text, Field(pattern=r"\S")]
+"""Not nothing: that would hold for every letter."""
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -30,7 +32,7 @@ class SelectionWish(Strict):
     origin: Name | None = Field(default=None, description="Where they failed.")
     group: Number | None = Field(default=None, description="The number of their group.")
     cause: Name | None = None
-    error: Text | None = Field(default=None, description="Text in the error.")
+    error: Said | None = Field(default=None, description="Text in the error.")
     message_id: Name | None = None
     letter_id: Name | None = None
     discard: Number | None = None
@@ -39,7 +41,7 @@ class SelectionWish(Strict):
     headers: list[tuple[Name, Text]] = Field(
         default=[], max_length=HEADERS, description="Names and values; * in a value stands for any run."
     )
-    text: Text | None = Field(default=None, description="Words in body, headers, ids or error.")
+    text: Said | None = Field(default=None, description="Words in body, headers, ids or error.")
     where: str | None = Field(
         default=None, max_length=PROGRAM_CHARS, description="A jq program over {body, headers, properties}."
     )

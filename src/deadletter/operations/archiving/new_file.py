@@ -32,8 +32,7 @@ class NewFile:
     @classmethod
     def create(cls, path: Path, *, replace: bool) -> NewFile:
         """UsageError where there is one already, and it shall not be replaced."""
-        if not replace and path.exists():
-            raise UsageError(f"{path} is there already; --force replaces it")
+        _refuse_what_is_there(path, replace=replace)
         part = unfinished(path)
         number = _open(part, os.O_RDWR | os.O_CREAT)
         try:
@@ -53,8 +52,7 @@ class NewFile:
     @classmethod
     def go_on(cls, path: Path, *, replace: bool) -> NewFile:
         """With what an export left that did not come to its end."""
-        if not replace and path.exists():
-            raise UsageError(f"{path} is there already; --force replaces it")
+        _refuse_what_is_there(path, replace=replace)
         part = unfinished(path)
         if not part.exists():
             raise UsageError(f"there is no {part} to go on with; leave --resume out")
@@ -128,6 +126,16 @@ class NewFile:
             with suppress(FileNotFoundError):
                 self.part.unlink()
         self._close()
+
+
+def _refuse_what_is_there(path: Path, *, replace: bool) -> None:
+    """A file may be replaced. A pipe, a device or a link would be gone, and its reader none the wiser."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise UsageError(
+            f"{path} is no file of its own, and would be replaced by one; leave it out for stdout"
+        )
+    if not replace and path.exists():
+        raise UsageError(f"{path} is there already; --force replaces it")
 
 
 def unfinished(path: Path) -> Path:

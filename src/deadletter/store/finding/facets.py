@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
 from deadletter.store.finding.letter_list import ROW_STATES
-from deadletter.store.finding.searching import SearchPlan, Where, looked_through, plan_of
+from deadletter.store.finding.searching import SearchPlan, Where, looked_through, plan_of, root_of
 from deadletter.store.finding.within_scope import seen_of, tallies_within
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, asked_of, clean
 from deadletter.store.letters.letter_tables import groups, names, tallies
@@ -68,7 +68,7 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
     if query.origin is not None:
         conditions.append(_origin.c.name == clean(query.origin))
     if query.group is not None:
-        conditions.append(_root.c.id == query.group)
+        conditions.append(_root.c.id == root_of(query.group))
     if not query.scope.whole:
         conditions += tallies_within(await seen_of(connection, query.scope))
     asked = (

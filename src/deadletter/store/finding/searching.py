@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, literal_column, select, text
+from sqlalchemy import ColumnElement, ScalarSelect, Select, and_, false, func, literal_column, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery, LetterState
@@ -320,6 +320,12 @@ async def _died(connection: AsyncConnection, query: LetterQuery) -> list[ColumnE
     return [*conditions, letters.c.id.between(int(first), int(last))]
 
 
+def root_of(group: int) -> ScalarSelect[int]:
+    """The number of a group, or of the one that it was merged into: both mean all of its letters."""
+    asked = groups.alias("asked")
+    return select(func.coalesce(asked.c.merged_into, asked.c.id)).where(asked.c.id == group).scalar_subquery()
+
+
 async def _groups(connection: AsyncConnection, query: LetterQuery) -> list[int]:
     """With those that were merged into it."""
     origin = names.alias("origin_name")
@@ -328,7 +334,7 @@ async def _groups(connection: AsyncConnection, query: LetterQuery) -> list[int]:
     if query.origin is not None:
         conditions.append(origin.c.name == clean(query.origin))
     if query.group is not None:
-        conditions.append((groups.c.id == query.group) | (groups.c.merged_into == query.group))
+        conditions.append(func.coalesce(groups.c.merged_into, groups.c.id) == root_of(query.group))
     return [int(number) for (number,) in await connection.execute(asked.where(and_(*conditions)))]
 
 

@@ -110,6 +110,17 @@ def test_a_link_that_somebody_put_there_is_not_followed(tmp_path: Path) -> None:
         NewFile.create(tmp_path / "a", replace=False)
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, replace: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "theirs").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    for name in ("pipe", "link"):
+        with pytest.raises(UsageError, match=f"{name} is no file of its own"):
+            NewFile.create(tmp_path / name, replace=replace)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe", "theirs"]
+
+
 def test_what_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
     (tmp_path / "a.part").touch(0o644)
     file = NewFile.create(tmp_path / "a", replace=False)
