@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -112,10 +113,11 @@ def letters(now_ms: int, seed: int = 7) -> list[StoredLetter]:
 
 
 async def stocked(path: Path, now_ms: int) -> str:
-    """A store with them in a file; its URL."""
+    """A store with them in a file; its URL. Failure by failure: so are the groups numbered."""
     prepare_file(path)
     async with open_letters(url_of(path), now_ms=lambda: now_ms) as store:
-        await store.ingest(letters(now_ms))
+        for _, some in groupby(letters(now_ms), key=lambda letter: letter.origin):
+            await store.ingest(list(some))
     return url_of(path)
 
 
