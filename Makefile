@@ -61,7 +61,7 @@ postgres:
 chromium:
 	@scripts/setup-chromium
 
-brokers: ## fetch the other RabbitMQ versions (root, Debian or Ubuntu)
+brokers: ## fetch the RabbitMQ versions that are not installed (root, Debian or Ubuntu)
 	@scripts/fetch-brokers
 
 test-brokers: setup postgres brokers ## the broker suite on every version: make test-brokers VERSIONS="4.0 4.3"

@@ -67,6 +67,7 @@ BESIDE: Final = 20_000
 GROUPS: Final = 2_000
 BATCH: Final = 1_000
 PACE_BAR: Final = 5_000
+GROWN_BAR: Final = 1.3
 ASKED_BAR_MS: Final = 150.0
 TEXT_BAR_MS: Final = 500.0
 BODY_BAR: Final = 1.6
@@ -133,25 +134,30 @@ def _store(console: Console, options: argparse.Namespace, name: str) -> list[Bar
     bars: list[Bar] = []
     with database(name, options.use) as one:
         if options.use is None:
-            bars.append(run(_filling(console, options, where, one.url)))
+            bars += run(_filling(console, options, where, one.url))
             if options.keep is not None:
                 kept(one, options.keep, Content(count=options.count, groups=options.groups))
                 console.print(f"{where}: kept in {options.keep}")
         return bars + uvloop.run(_measure(console, options, where, one.url))
 
 
-async def _filling(console: Console, options: argparse.Namespace, where: str, url: str) -> Bar:
+async def _filling(console: Console, options: argparse.Namespace, where: str, url: str) -> list[Bar]:
     def told(made: int, seconds: float) -> None:
         if made * 10 // options.count > (made - _BUNCH) * 10 // options.count:
             console.print(f"  {where}: {made:,} stored, {made / seconds:,.0f} a second so far")
 
-    filled = await _fill(url, letters(options.count, groups=options.groups), told)
+    filled = await _fill(url, options.count, options.groups, told)
     per_s = filled.letters / filled.seconds
+    early, late = filled.rss_mb
     console.print(
         f"{where}: {per_s:,.0f} letters/s, {filled.cpu_us:.0f} µs of our CPU per letter, "
-        f"{filled.rss_mb[0]:.0f} MB after the first tenth, {filled.rss_mb[1]:.0f} MB at the end"
+        f"{early:.0f} MB after the first tenth, {late:.0f} MB at the end"
     )
-    return Bar(what=f"{where}: {per_s:,.0f} stored a second, needed {PACE_BAR:,}", passed=per_s >= PACE_BAR)
+    grown = f"{where}: memory at the end {late / early:.2f} × that after the first tenth, allowed {GROWN_BAR}"
+    return [
+        Bar(what=f"{where}: {per_s:,.0f} stored a second, needed {PACE_BAR:,}", passed=per_s >= PACE_BAR),
+        Bar(what=grown, passed=late <= early * GROWN_BAR),
+    ]
 
 
 async def _measure(console: Console, options: argparse.Namespace, where: str, url: str) -> list[Bar]:
@@ -185,9 +191,10 @@ def _serve(console: Console, options: argparse.Namespace, name: str, site: sites
     return [Bar(what=what, passed=taken.stored_per_s >= PACE_BAR)]
 
 
-async def _fill(url: str, some: Iterator[Letter], told: Callable[[int, float], None]) -> Filled:
+async def _fill(url: str, count: int, groups: int, told: Callable[[int, float], None]) -> Filled:
     """By the service's own storekeeper: it has so many in hand as the service has, and a second process reads
     them. Making letters up does not count."""
+    some = letters(count, groups=groups)
     made, seconds, early_mb = 0, 0.0, 0.0
     troubles: list[Trouble] = []
 
@@ -208,7 +215,8 @@ async def _fill(url: str, some: Iterator[Letter], told: Callable[[int, float], N
             cpu += time.process_time() - cpu_began
             made += len(bunch)
             told(made, seconds)
-            early_mb = early_mb or _rss_mb()
+            if not early_mb and made * 10 >= count:
+                early_mb = _rss_mb()
         last_mb = _rss_mb()
     finally:
         running.cancel()

@@ -222,7 +222,9 @@ async def test_a_store_of_the_version_before_gets_its_tables_and_keeps_its_rows(
     shutil.copytree(
         MIGRATIONS,
         older,
-        ignore=shutil.ignore_patterns("__pycache__", "v0003*", "v0004*", "v0005*", "v0006*", "v0007*"),
+        ignore=shutil.ignore_patterns(
+            "__pycache__", "v0003*", "v0004*", "v0005*", "v0006*", "v0007*", "v0008*"
+        ),
     )
     await migrate(ground.url, migrations=older)
     ground.sql("INSERT INTO dlq_event_config (id, name, max_retries) VALUES (7, 'order.placed', 3)")

@@ -26,7 +26,7 @@ from deadletter.store.preparing import MIGRATIONS, migrate
 
 pytestmark = pytest.mark.unprepared
 
-NEWEST = "0007"
+NEWEST = "0008"
 PG_SHAPE = (
     "SELECT column_name, data_type, character_maximum_length, is_nullable, column_default "
     "FROM information_schema.columns WHERE table_name = 'dlq_event_config' ORDER BY ordinal_position"
@@ -152,7 +152,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic.operations import Operations
 revision = "9999"
-down_revision = "0007"
+down_revision = "0008"
 def upgrade(op: Operations) -> None:
     op.add_column("dlq_event_config", sa.Column("note", sa.String(100), nullable=True))
     op.create_table("deadletter_more", sa.Column("id", sa.Integer, primary_key=True))

@@ -10,7 +10,7 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -120,7 +120,7 @@ async def test_another_way_of_making_fingerprints_is_another_grouping(
         groups = await _by_title(store)
         await store.merge(groups["first"].key, groups["second"].key, who="ann")
         await store.add_note(groups["first"].key, "look", who="ann")
-        monkeypatch.setattr(fingerprint, "VERSION", 2)
+        monkeypatch.setattr(fingerprint, "VERSION", fingerprint.VERSION + 1)
         assert (await store.regrouping.put_in_force(PLAIN)).stage is RegroupStage.BEHIND
         await regroup(store, PLAIN)
         await check_counts(ground)
@@ -360,9 +360,9 @@ async def test_groups_with_a_long_past_are_handed_over_one_by_one(
     handed: list[int] = []
     hand_over = regroup_ending._hand_over
 
-    async def counted(connection: AsyncConnection, gone: Mapping[int, int]) -> None:
+    async def counted(connection: AsyncConnection, gone: Mapping[int, int], parted: Collection[int]) -> None:
         handed.append(len(gone))
-        await hand_over(connection, gone)
+        await hand_over(connection, gone, parted)
 
     monkeypatch.setattr(regroup_ending, "_hand_over", counted)
     old = [

@@ -4,7 +4,7 @@ About `store.replays.replay_store`, `store.replays.freezing`, `store.replays.rep
 `store.replays.claimed_letters`, `store.replays.replay_list`, `store.replays.replay_views`,
 `store.replays.replay_beginning`, `store.replays.replay_closing`, `store.replays.replay_rows`,
 `store.replays.replay_tables`, `store.letters.letter_connections`, `store.letters.letter_contents`,
-`store.letters.state_changes`.
+`store.letters.state_changes`, `store.replays.under_way`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.store.grounds import Ground
 from tests.store.parked import MINUTE_MS, NOON_MS, Clock, letters_at, parked, stored
@@ -36,7 +36,7 @@ from deadletter.errors import NotStored, UsageError
 from deadletter.store.letters import letter_contents
 from deadletter.store.letters.letter_contents import KnownDictionaries
 from deadletter.store.letters.letter_store import LetterStore
-from deadletter.store.replays import claimed_letters
+from deadletter.store.replays import claimed_letters, under_way
 from deadletter.store.replays.claimed_letters import DAMAGED, GONE
 from deadletter.store.replays.freezing import FROZEN_AT_ONCE
 from deadletter.store.replays.replay_rows import SentRow
@@ -346,6 +346,34 @@ async def test_leases_are_of_vhosts(ground: Ground) -> None:
             )
 
 
+async def test_one_look_serves_all_vhosts_and_is_soon_over(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty vhosts would ask fifty times a second whether there is anything to replay."""
+    now_s = 100.0
+    monkeypatch.setattr(under_way, "monotonic", lambda: now_s)
+    async with letters_at(ground) as store:
+        asked: list[str] = []
+        replays = ReplayStore(store)
+        event.listen(
+            store.connections.engine.sync_engine,
+            "before_cursor_execute",
+            lambda _connection, _cursor, statement, *_more: asked.append(statement),
+        )
+
+        async def leased(vhost: str) -> list[int]:
+            found = await replays.leased("a", now_ms=1, lease_ms=5, vhosts=[vhost])
+            return [one.id for one in found]
+
+        for some in await asyncio.gather(*(leased(f"v{n}") for n in range(20))):
+            assert some == []
+        assert len([one for one in asked if "deadletter_replays" in one]) == 1
+        begun = await replays.begin(replace(EVERYTHING, vhost="v7"), who="ann", why="")
+        now_s += under_way.FRESH_S
+        assert await leased("v7") == [begun.id]
+        assert await leased("v8") == []
+
+
 async def test_who_lost_the_lease_marks_nothing_and_refuses_nothing(ground: Ground) -> None:
     """It stood still for a while; what it says of letters that went is heard all the same."""
     async with letters_at(ground) as store:
@@ -500,7 +528,7 @@ async def test_a_group_of_which_another_replay_has_letters_stays_open(ground: Gr
         (LetterQuery(ids=(1, 3, 99)), {0, 2}),
         (LetterQuery(text="needle"), {4}),
         (LetterQuery(headers=(("tenant", "a*"),)), {5}),
-        (LetterQuery(error="did not answer", group=1), set(range(6))),
+        (LetterQuery(error="did not answer", group=2), set(range(6))),
         (LetterQuery(origin="nowhere"), set()),
         (LetterQuery(where=".body"), {0, 1}),
     ],

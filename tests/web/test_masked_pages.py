@@ -40,7 +40,8 @@ async def desk(opened: Opened, tmp_path: Path) -> AsyncIterator[Desk]:
         parked(b'{"order": 2}', now_ms=now_ms, number=2, origin="bills", error="BillsError", stack=""),
     ]
     async with open_letters(url) as store:
-        await store.ingest(made)
+        for one in made:
+            await store.ingest([one])
     late = LateRecords(url)
     try:
         async with opened(

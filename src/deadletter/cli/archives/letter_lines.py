@@ -18,7 +18,8 @@ from deadletter.core.text.safe_text import exact_json
 
 def letter_line(letter: Letter, stored: StoreKeys | None, *, now_ms: int) -> str:
     """`now_ms`: stands for the time of a death that nobody wrote down."""
-    read = stored_letter(letter, now_ms=now_ms if stored is None else stored.died_ms)
+    known = (now_ms, "") if stored is None else (stored.died_ms, stored.vhost)
+    read = stored_letter(letter, now_ms=known[0], vhost=known[1])
     inside = read_inside(letter)
     failure = read_failure(inside.headers, inside.body)
     told: dict[str, object] = {

@@ -53,6 +53,9 @@ def groups(
         list[str] | None,
         typer.Option(metavar="open|resolved|muted|snoozed|any", help="Which ones (open); may be repeated."),
     ] = None,
+    vhost: Annotated[
+        str | None, typer.Option("--vhost", metavar="VHOST", help="With letters of this vhost.")
+    ] = None,
     origin: OriginFilter = None,
     category: Annotated[
         str | None,
@@ -103,7 +106,14 @@ def groups(
     if group is not None or why is not None:
         raise typer.Exit(command.one_group(wish, group or why or "", why=why is not None))
     filters = command.GroupFilters(
-        states=state or (), origin=origin, category=category, text=text, sort=sort, limit=limit, after=after
+        states=state or (),
+        vhost=vhost,
+        origin=origin,
+        category=category,
+        text=text,
+        sort=sort,
+        limit=limit,
+        after=after,
     )
     raise typer.Exit(command.list_groups(wish, filters))
 

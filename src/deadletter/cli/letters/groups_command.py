@@ -28,6 +28,7 @@ class GroupFilters:
     """As they were typed."""
 
     states: Sequence[str] = ()
+    vhost: str | None = None
     origin: str | None = None
     category: str | None = None
     text: str | None = None
@@ -39,6 +40,7 @@ class GroupFilters:
         states = tuple(word(GroupState, "--state", one, also="any") for one in self.states if one != "any")
         return GroupQuery(
             states=() if "any" in self.states else states or (GroupState.OPEN,),
+            vhost=self.vhost,
             origin=self.origin,
             category=None if self.category is None else word(Category, "--category", self.category),
             text=self.text,

@@ -18,6 +18,7 @@ from deadletter.store.letters.letter_views import GroupDetail, GroupingPreview, 
 
 _HEAD: Final = ("#", "open/all", "24 h", "last", "first", "what")
 _WIDE: Final = 110
+_USUAL_VHOST: Final = "/"
 _GAP: Final = 2
 _BY: Final = {
     By.PERSON: "a person",
@@ -36,12 +37,13 @@ def page_text(page: GroupPage, *, now_ms: int, width: int | None, blocks: bool) 
     widths = [max(map(cells, column)) for column in zip(_HEAD[:-1], *rows, strict=False)]
     before = sum(widths) + _GAP * len(widths)
     rest = None if width is None else max(width - before, 10)
+    several = len({group.vhost for group in page.groups}) > 1
     said = [_row(_HEAD[:-1], widths) + _HEAD[-1]]
     for group, row in zip(page.groups, rows, strict=True):
         said.append(_row(row, widths) + fit(group.title, rest))
         said.append(
             " " * (widths[0] + _GAP)
-            + fit(_where(group, now_ms), None if width is None else width - widths[0] - _GAP)
+            + fit(_where(group, now_ms, several), None if width is None else width - widths[0] - _GAP)
         )
     if page.more is not None:
         said.append(f"there are more: --after {page.more}")
@@ -67,10 +69,12 @@ def _row(row: Sequence[str], widths: Sequence[int]) -> str:
     )
 
 
-def _where(group: GroupLine, now_ms: int) -> str:
+def _where(group: GroupLine, now_ms: int, several: bool) -> str:
+    """`several`: groups of the list are of several vhosts, so each says of which it is."""
     parts = [
         _state(group) if group.state is not GroupState.OPEN else "",
         group.origin,
+        f"vhost {group.vhost}" if several and group.vhost else "",
         group.culprit and f"in {group.culprit}",
         group.category.value if group.category.value != "unknown" else "",
         group.release and f"release {group.release}",
@@ -100,6 +104,7 @@ def detail_text(detail: GroupDetail, *, now_ms: int, width: int | None = None) -
         f"   key       {group.key}",
         f"   state     {_state(group).lower()}{_after(_again(group, now_ms))}",
         f"   origin    {group.origin}",
+        *([f"   vhost     {group.vhost}"] if is_told(group.vhost) else []),
     ]
     if group.culprit:
         said.append(f"   in        {group.culprit}")
@@ -109,6 +114,11 @@ def detail_text(detail: GroupDetail, *, now_ms: int, width: int | None = None) -
         f"   first     {at_text(group.first_ms)} UTC ({age_text(group.first_ms, now_ms)})",
         f"   last      {at_text(group.last_ms)} UTC ({age_text(group.last_ms, now_ms)})",
         *(f"   merged    with {key}" for key in detail.merged),
+        *(
+            ["   merged    with letters of other queues or vhosts, which you do not see"]
+            if detail.partly
+            else []
+        ),
         *(
             f"   {tag.kind:<9} {tag.value}: {count(tag.letters)}, last {age_text(tag.last_ms, now_ms)}"
             for tag in detail.tags[:20]
@@ -128,6 +138,11 @@ def detail_text(detail: GroupDetail, *, now_ms: int, width: int | None = None) -
         parts.append(f"send them back: dlq replay --group {group.id} (says first what would happen)")
     parts.append(f"why they are together: dlq groups --why {group.id}")
     return "\n".join(parts)
+
+
+def is_told(vhost: str) -> bool:
+    """Whether a vhost is worth a word: it is known, and not the one that every broker has."""
+    return vhost not in ("", _USUAL_VHOST)
 
 
 def _after(text: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from deadletter.cli.letters.asking import age_text, at_text
-from deadletter.cli.letters.groups_text import letters_table
+from deadletter.cli.letters.groups_text import is_told, letters_table
 from deadletter.cli.terminal.output import columns
 from deadletter.cli.terminal.units import count
 from deadletter.core.text.safe_text import line, lines
@@ -51,7 +51,7 @@ def _head(told: LetterTold, now_ms: int) -> Iterator[str]:
     yield f"   state      {row.state.value}"
     yield f"   group      {told.group.id}, {told.group.state.value}: {told.group.title}"
     yield f"   here       {told.why}{f' ({row.cause})' if row.cause else ''}"
-    yield f"   origin     {row.origin}"
+    yield f"   origin     {row.origin}{f' in vhost {row.vhost}' if is_told(row.vhost) else ''}"
     yield f"   found in   {row.queue}, came by exchange {told.exchange or '(default)'}, key " + (
         told.routing_key or "(empty)"
     )

@@ -204,7 +204,7 @@ class Desk(Table):
         "restart.",
     )
     batch: int = Field(
-        default=500, ge=1, le=5_000, description="At most so many letters come into the store at once."
+        default=1_000, ge=1, le=5_000, description="At most so many letters come into the store at once."
     )
     retention: RetentionTable = Field(
         default=as_written({}), description="How long letters stay in the store."

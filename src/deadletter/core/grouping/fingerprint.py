@@ -7,7 +7,9 @@ the stack shows it, and by what it says, masked. Two exceptions:
 * where no frame is the application's, the innermost three of any count.
 
 A letter without an error counts by the reason of its death and by why it was put aside; a body that is not
-what it says it is by that. The origin always counts: another queue is another handler, and so another fix.
+what it says it is by that. The origin always counts: another queue is another handler, and so another fix. So
+does its vhost, where it is known: queues of one name in two vhosts are two, often of two teams, and who sees
+one of them must not be told of the other.
 
 What counted and what did not is kept in `parts`, so that a person can be told why two letters are together.
 """
@@ -27,7 +29,7 @@ from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
 from deadletter.core.grouping.masks import mask
 from deadletter.core.grouping.stacks import Frame, Raised, read_stack
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Goes into every key: another way of counting makes other groups, and says so."""
 _FOREIGN_FRAMES: Final = 3
 _RECURSION: Final = 5
@@ -43,6 +45,7 @@ class Kind(StrEnum):
     """What a part of a fingerprint is."""
 
     RULE = "rule"
+    VHOST = "vhost"
     ORIGIN = "origin"
     REASON = "reason"
     CAUSE = "cause"
@@ -75,6 +78,8 @@ class Symptom(NamedTuple):
     undecodable: str = ""
     """The content type that its body does not keep, where that is so."""
     headers: Mapping[str, object] | None = None
+    vhost: str = ""
+    """Of the origin; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,7 @@ def fingerprint(symptom: Symptom, own: OwnCode = BY_DEFAULT) -> Fingerprint:
     if failure is None or not head:
         return _made(symptom, own)
     told = (
+        symptom.vhost,
         symptom.origin,
         symptom.reason,
         symptom.cause,
@@ -118,7 +124,7 @@ _known: Final[dict[object, Fingerprint]] = {}
 
 
 def _made(symptom: Symptom, own: OwnCode) -> Fingerprint:
-    parts = [Part(Kind.ORIGIN, symptom.origin)]
+    parts = list(place_of(symptom))
     failure = symptom.failure
     chain = _chain(failure)
     culprit = ""
@@ -145,6 +151,12 @@ def _made(symptom: Symptom, own: OwnCode) -> Fingerprint:
         error_type=error_type[:_SHOWN_CHARS],
         parts=tuple(parts),
     )
+
+
+def place_of(symptom: Symptom) -> tuple[Part, ...]:
+    """Where it failed, which counts in every key: a rule cannot join what is of two places."""
+    origin = Part(Kind.ORIGIN, symptom.origin)
+    return (Part(Kind.VHOST, symptom.vhost), origin) if symptom.vhost else (origin,)
 
 
 def key_of(parts: Sequence[Part]) -> str:

@@ -23,6 +23,8 @@ class GroupQuery:
     """Which groups. `states` empty: all of them."""
 
     states: tuple[GroupState, ...] = (GroupState.OPEN,)
+    vhost: str | None = None
+    """Those that have letters of it, or had."""
     origin: str | None = None
     category: Category | None = None
     text: str | None = None

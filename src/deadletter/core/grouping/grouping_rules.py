@@ -23,6 +23,7 @@ from deadletter.core.grouping.fingerprint import (
     fingerprint,
     grouping_digest,
     key_of,
+    place_of,
 )
 from deadletter.core.grouping.in_app import BY_DEFAULT, OwnCode
 from deadletter.core.letter import header_values, names
@@ -109,11 +110,12 @@ def apart(found: Fingerprint, key: str) -> Fingerprint:
 
 
 def _named(found: Fingerprint, symptom: Symptom, name: str, why: str) -> Fingerprint:
-    """Only the name counts, and its origin: another queue is another handler. What else was seen is shown."""
-    by_name = (Part(Kind.ORIGIN, symptom.origin), Part(Kind.RULE, name))
-    seen = tuple(part._replace(counted=False) for part in found.parts if part.kind is not Kind.ORIGIN)
-    parts = (by_name[0], Part(Kind.RULE, why, counted=False), *seen)
-    return replace(found, key=key_of(by_name), parts=parts)
+    """Only the name counts, and its place: another queue is another handler, also where it is called the same
+    in another vhost. What else was seen is shown."""
+    place = place_of(symptom)
+    seen = tuple(part._replace(counted=False) for part in found.parts if part not in place)
+    parts = (*place, Part(Kind.RULE, why, counted=False), *seen)
+    return replace(found, key=key_of((*place, Part(Kind.RULE, name))), parts=parts)
 
 
 def _value(slot: re.Match[str], symptom: Symptom, found: Fingerprint) -> str:

@@ -36,3 +36,8 @@ def words_of(text: str) -> list[str]:
         if max(map(len, words), default=0) <= MAX_WORD_CHARS:
             return words
     return _WORD.findall(text)
+
+
+def each_once(text: str) -> str:
+    """The words of a text, each once, in no order, with a space between them."""
+    return " ".join(set(words_of(text)))

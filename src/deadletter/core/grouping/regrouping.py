@@ -3,7 +3,7 @@
 Letters moved from group to group. Of a group that has none left, the one that got most of its letters is the
 heir: notes and what is known of letters that are long forgotten go there. What a person said of it (resolved,
 muted, asleep, of which category) goes to the group of which it brought the most letters, unless somebody has
-said something of that one.
+said something of that one; where it had letters of several vhosts, to one such group in each of them.
 
 What people decided holds: letters that they put together stay together, whatever their keys are now, and
 letters that they took apart stay apart.
@@ -25,6 +25,8 @@ class GroupNow:
     """That are in it now."""
     said: bool = False
     """Whether a person has said something of it."""
+    vhost: int | None = None
+    """Of all its letters; None: of several, or nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,16 +155,19 @@ class GroupSettling:
     def _letters(self, group: int) -> int:
         return self._groups[group].letters if group in self._groups else 0
 
+    def _vhost(self, group: int) -> int | None:
+        return self._groups[group].vhost if group in self._groups else None
+
     # -- what was said -----------------------------------------------------------------------------------
     def _said(self, heirs: Mapping[int, int]) -> dict[int, int]:
         brought: dict[int, dict[int, int]] = {}
         for (before, after), letters in self._moved.items():
-            if before not in self._groups or self._ways[before][0] != after:
+            if before not in self._groups or self._most_went(before, self._vhost(after)) != after:
                 continue
             if self._has_letters(before) and self._letters(before) >= letters:
                 continue  # it has kept the most
             to = after if self._has_letters(after) else heirs.get(before)
-            if to is not None:
+            if to is not None and self._vhost(to) == self._vhost(after):
                 source = self._groups[before].root
                 of = brought.setdefault(to, {})
                 of[source] = of.get(source, 0) + letters
@@ -175,3 +180,7 @@ class GroupSettling:
             if known is not None and known.said and not self._groups[to].said and sources[most] >= own:
                 told[to] = most
         return told
+
+    def _most_went(self, before: int, vhost: int | None) -> int:
+        """To which group of this vhost most letters of one went; some did."""
+        return next(after for after in self._ways[before] if self._vhost(after) == vhost)

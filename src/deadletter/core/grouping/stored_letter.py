@@ -68,6 +68,9 @@ class StoredLetter(NamedTuple):
     letter: Letter
     packed: PackedContent | None = None
     """Its bytes, where whoever read it has packed them, too."""
+    words: str | None = None
+    """The words of its text, each once, where whoever read it has divided that as well. Then there is no text
+    beside them."""
 
 
 def stored_letter(
@@ -85,7 +88,7 @@ def stored_letter(
     cause = header_values.text(outer.get(names.CAUSE), _NAME_CHARS) or aside
     attempt = header_values.count(headers.get(names.ATTEMPT))
     undecodable = _undecodable(properties, body, cause, failure)
-    found = grouping.of(Symptom(origin, reason, cause, failure, undecodable, headers))
+    found = grouping.of(Symptom(origin, reason, cause, failure, undecodable, headers, vhost))
     error = ": ".join(filter(None, (failure.error_type, failure.message))) if failure else ""
     return StoredLetter(
         letter_id=letter_id,

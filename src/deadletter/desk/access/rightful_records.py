@@ -86,6 +86,11 @@ class RightfulRecords:
         self._person.must(action)
         return self._person.called(said)
 
+    def _sees_all(self, what: str) -> None:
+        """NotAllowed."""
+        if not self._person.scope.whole:
+            raise NotAllowed(f"{what} is about all groups, and they see some of them")
+
     # -- looking -----------------------------------------------------------------------------------------
     async def store(self) -> StoreTold:
         return await self._records.store()
@@ -97,6 +102,7 @@ class RightfulRecords:
         return await self._records.group(name)
 
     async def grouping(self) -> GroupingTold:
+        self._sees_all("how letters are grouped")
         return await self._records.grouping()
 
     async def letters(self, query: LetterQuery) -> LettersFound:
@@ -120,8 +126,7 @@ class RightfulRecords:
         return found
 
     async def preview(self) -> GroupingPreview:
-        if not self._person.scope.whole:
-            raise NotAllowed("a preview is about all groups, and they see some of them")
+        self._sees_all("a preview")
         return await self._records.preview()
 
     async def last_discard(self, who: str) -> DiscardTold:

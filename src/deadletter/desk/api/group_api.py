@@ -25,6 +25,7 @@ class GroupParams(Strict):
     """Which groups."""
 
     state: list[GroupState | Literal["any"]] = Field(default=[GroupState.OPEN], max_length=5)
+    vhost: Name | None = Field(default=None, description="With letters of this vhost.")
     origin: Name | None = None
     category: Category | None = None
     text: str | None = Field(default=None, max_length=TEXT_CHARS, description="Words in title or culprit.")
@@ -35,6 +36,7 @@ class GroupParams(Strict):
     def query(self) -> GroupQuery:
         return GroupQuery(
             states=() if "any" in self.state else tuple(GroupState(state) for state in self.state),
+            vhost=self.vhost,
             origin=self.origin,
             category=self.category,
             text=self.text,

@@ -43,6 +43,7 @@ class GroupsAsked(BaseModel):
 
     state: GroupState | Literal["any"] = GroupState.OPEN
     q: str = Field(default="", max_length=TEXT_CHARS)
+    vhost: str = Field(default="", max_length=NAME_CHARS)
     origin: str = Field(default="", max_length=NAME_CHARS)
     category: Category | Literal[""] = ""
     order: GroupOrder = GroupOrder.LAST
@@ -52,6 +53,7 @@ class GroupsAsked(BaseModel):
         return GroupQuery(
             states=() if self.state == "any" else (GroupState(self.state),),
             text=self.q or None,
+            vhost=self.vhost or None,
             origin=self.origin or None,
             category=Category(self.category) if self.category else None,
             order=self.order,
@@ -85,6 +87,7 @@ def group_routes(frame: PageFrame, sources: StoreSources) -> APIRouter:
             groups=page.groups,
             more=page.more,
             new={one.id for one in page.groups if is_new(one, now_ms)},
+            several=len({one.vhost for one in page.groups}) > 1,
             growing={one.id for one in page.groups if is_growing(one)},
             tried=await _tried(),
             categories=[one.value for one in Category],

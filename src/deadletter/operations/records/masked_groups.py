@@ -3,8 +3,9 @@ what is masked.
 
 A title is of one letter, and stays when that letter is gone. So a letter is looked for that would have the
 same title: what its masked fields hold is hidden in it, and their words as well, as numbers in a title are
-masked in another way. Where there is no such letter, the title is the type of the error and where it was
-raised; nor does another letter say it where nobody knows what the first one has in its masked fields.
+masked in another way. It is looked for among those that whoever asks may see. Where there is no such letter,
+the title is the type of the error and where it was raised; nor does another letter say it where nobody knows
+what the first one has in its masked fields.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from deadletter.core.access.field_masks import MASKED, FieldMasks
+from deadletter.core.access.scope import Scope
 from deadletter.core.grouping.fingerprint import Kind
 from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
@@ -52,41 +54,41 @@ class MaskedGroups:
     """What is to be hidden in the titles of groups, found out once for each."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[_Titled, FieldMasks], tuple[str, ...] | None] = OrderedDict()
+        self._known: OrderedDict[tuple[_Titled, Scope], tuple[str, ...] | None] = OrderedDict()
 
     async def views(
         self,
         store: LetterStore,
         some: Sequence[GroupView],
-        masks: FieldMasks,
+        scope: Scope,
         grouping: GroupingSource,
     ) -> tuple[GroupView, ...]:
-        if not masks:
+        if not scope.masks:
             return tuple(some)
-        found = await self._secrets(store, [_Titled(one.id, one.title) for one in some], masks, grouping)
+        found = await self._secrets(store, [_Titled(one.id, one.title) for one in some], scope, grouping)
         return tuple(_view(one, found[_Titled(one.id, one.title)]) for one in some)
 
     async def detail(
-        self, store: LetterStore, told: GroupDetail, masks: FieldMasks, grouping: GroupingSource
+        self, store: LetterStore, told: GroupDetail, scope: Scope, grouping: GroupingSource
     ) -> GroupDetail:
-        if not masks:
+        if not scope.masks:
             return told
         titled = _Titled(told.group.id, told.group.title)
-        secrets = (await self._secrets(store, [titled], masks, grouping))[titled]
+        secrets = (await self._secrets(store, [titled], scope, grouping))[titled]
         parts = tuple(
             (kind, _text(text, secrets, unless=kind in _OF_CODE), counts) for kind, text, counts in told.parts
         )
         return replace(told, group=_view(told.group, secrets), parts=parts)
 
     async def facets(
-        self, store: LetterStore, told: Facets, masks: FieldMasks, grouping: GroupingSource
+        self, store: LetterStore, told: Facets, scope: Scope, grouping: GroupingSource
     ) -> Facets:
         """Groups are told by their titles there."""
         some = [one for one in told.by.get("group", ()) if one.label]
-        if not masks or not some:
+        if not scope.masks or not some:
             return told
         titled = {one.value: _Titled(int(one.value), one.label) for one in some}
-        found = await self._secrets(store, list(titled.values()), masks, grouping)
+        found = await self._secrets(store, list(titled.values()), scope, grouping)
         shown = tuple(
             replace(one, label=_text(one.label, found[titled[one.value]])) if one.label else one
             for one in told.by["group"]
@@ -97,48 +99,50 @@ class MaskedGroups:
         self,
         store: LetterStore,
         some: Sequence[tuple[int, str]],
-        masks: FieldMasks,
+        scope: Scope,
         grouping: GroupingSource,
     ) -> tuple[str, ...]:
         """Of groups, by number and title."""
         wanted = [_Titled(*one) for one in some]
-        if not masks:
+        if not scope.masks:
             return tuple(one.title for one in wanted)
-        found = await self._secrets(store, wanted, masks, grouping)
+        found = await self._secrets(store, wanted, scope, grouping)
         return tuple(_text(one.title, found[one]) for one in wanted)
 
     async def _secrets(
-        self, store: LetterStore, some: Sequence[_Titled], masks: FieldMasks, grouping: GroupingSource
+        self, store: LetterStore, some: Sequence[_Titled], scope: Scope, grouping: GroupingSource
     ) -> dict[_Titled, tuple[str, ...] | None]:
         """None: nobody knows."""
-        left = [one for one in some if (one, masks) not in self._known]
+        left = [one for one in some if (one, scope) not in self._known]
         found: dict[_Titled, tuple[str, ...] | None] = dict.fromkeys(left)
         done: set[_Titled] = set()
         for order in _ORDERS:
-            looked = await _looked_at(store, left, order)
+            looked = await _looked_at(store, left, order, scope)
             for one, number in looked.items():
                 whole = await store.whole([number], most_bytes=PORTION_BYTES)
                 if number not in whole:
                     continue
                 letter, keys = whole[number]
-                title, words = await aside(letter, partial(_titled, letter, keys, masks, grouping()))
+                title, words = await aside(letter, partial(_titled, letter, keys, scope.masks, grouping()))
                 if title == one.title:
                     found[one] = words
                     done.add(one)
             left = [one for one in left if one not in done]
         for one, secrets in found.items():
-            self._known[one, masks] = secrets
-        told = {one: self._known[one, masks] for one in some}
+            self._known[one, scope] = secrets
+        told = {one: self._known[one, scope] for one in some}
         while len(self._known) > _KNOWN:
             self._known.popitem(last=False)
         return told
 
 
-async def _looked_at(store: LetterStore, some: Sequence[_Titled], order: LetterOrder) -> dict[_Titled, int]:
-    """The first letter of each group in this order, where it is not too large."""
+async def _looked_at(
+    store: LetterStore, some: Sequence[_Titled], order: LetterOrder, scope: Scope
+) -> dict[_Titled, int]:
+    """The first letter of each group in this order that may be seen, where it is not too large."""
     found: dict[_Titled, int] = {}
     for one in some:
-        asked = LetterQuery(group=one.group, state=None, order=order, limit=1)
+        asked = LetterQuery(group=one.group, state=None, order=order, limit=1, scope=scope)
         rows = (await store.find(asked)).letters
         if rows and rows[0].bytes <= LOOKED_INTO_BYTES:
             found[one] = rows[0].id

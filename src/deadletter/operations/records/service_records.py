@@ -156,8 +156,8 @@ def group_params(query: GroupQuery) -> list[tuple[str, str]]:
     told = [("state", state.value) for state in query.states] or [("state", "any")]
     plain = GroupQuery()
     for name, field in (
-        ("origin", "origin"), ("category", "category"), ("text", "text"), ("order", "order"),
-        ("limit", "limit"), ("after", "offset"),
+        ("vhost", "vhost"), ("origin", "origin"), ("category", "category"), ("text", "text"),
+        ("order", "order"), ("limit", "limit"), ("after", "offset"),
     ):  # fmt: skip
         value = getattr(query, field)
         if value != getattr(plain, field):

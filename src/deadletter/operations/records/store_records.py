@@ -38,6 +38,7 @@ from deadletter.operations.records.records import (
     StoreTold,
     json_of,
 )
+from deadletter.operations.records.single_letter import alone
 from deadletter.operations.records.where_programs import Programs, WhereProgram
 from deadletter.store.letters.large_letters import aside
 from deadletter.store.letters.letter_store import LetterStore, open_letters
@@ -48,6 +49,7 @@ from deadletter.store.letters.letter_views import (
     GroupingPreview,
     GroupingTold,
     GroupView,
+    LetterDetail,
     LetterRow,
 )
 from deadletter.store.store_address import address_text
@@ -101,9 +103,10 @@ class StoreRecords:
         some = [one.id for one in found]
         last = self._now_ms() // _HOUR_MS
         first = last - HOURS + 1
-        hours = await self._store.hours(some, since_ms=first * _HOUR_MS) if some else {}
-        releases = await self._store.releases(some) if some else {}
-        notes = await self._store.last_notes(some) if some else {}
+        since_ms = first * _HOUR_MS
+        hours = await self._store.hours(some, since_ms=since_ms, scope=self.scope) if some else {}
+        releases = await self._store.releases(some, scope=self.scope) if some else {}
+        notes = await self._store.last_notes(some, scope=self.scope) if some else {}
         return GroupPage(
             groups=tuple(
                 GroupLine(
@@ -120,7 +123,7 @@ class StoreRecords:
     async def group(self, name: str) -> GroupDetail:
         found = await self._store.group(name, self.scope)
         found = replace(found, samples=await self._rows(found.samples))
-        return await self.masked_groups.detail(self._store, found, self.scope.masks, self._grouping)
+        return await self.masked_groups.detail(self._store, found, self.scope, self._grouping)
 
     async def grouping(self) -> GroupingTold:
         return await self._store.regrouping.told(self._grouping())
@@ -130,7 +133,7 @@ class StoreRecords:
         if not self.scope.masks:
             return told
         titled = [(one.group, one.title) for one in told.parted]
-        shown = await self.masked_groups.titles(self._store, titled, self.scope.masks, self._grouping)
+        shown = await self.masked_groups.titles(self._store, titled, self.scope, self._grouping)
         parted = tuple(replace(one, title=title) for one, title in zip(told.parted, shown, strict=True))
         # groups that are not there yet have no letter to ask
         return replace(told, joined=tuple(replace(one, title=MASKED) for one in told.joined), parted=parted)
@@ -153,14 +156,13 @@ class StoreRecords:
         where = await self._where(query)
         told = await self._store.facets(query, where=where)
         told = replace(told, looked_at=0) if self.scope.masks else told
-        told = await self.masked_groups.facets(self._store, told, self.scope.masks, self._grouping)
+        told = await self.masked_groups.facets(self._store, told, self.scope, self._grouping)
         return told if where is None else replace(told, unanswered=where.unanswered)
 
     async def letter(self, name: str) -> LetterTold:
         detail = await self._store.letter(name, self.scope)
         detail = replace(detail, earlier=await self._rows(detail.earlier))
-        found = await self._store.group(str(detail.row.group), self.scope)
-        (group,) = await self._shown([found.group])
+        (group,) = await self._shown([await self._group_of(detail)])
         if not self.scope.masks:
             return tell(detail, group)
         return await asyncio.to_thread(tell, detail, group, masks=self.scope.masks)
@@ -190,52 +192,44 @@ class StoreRecords:
         mine = {row.id for row in (await self._store.find(asked)).letters}
         return [one for one in some if one in mine]
 
-    async def _group(self, name: str) -> str:
-        """A group that may be changed. NotStored, NotAllowed."""
-        if self.scope.whole:
-            return name
-        found = (await self._store.group(name, self.scope)).group
-        if not self.scope.of_queue(found.origin):
-            raise NotAllowed(f"group {found.id} has letters of another queue, too, which are not theirs")
-        return str(found.id)
-
-    async def _seen(self, group: GroupView) -> GroupView:
-        """With the counts of what may be seen."""
-        seen = group if self.scope.whole else (await self._store.group(str(group.id), self.scope)).group
-        return (await self._shown([seen]))[0]
+    async def _group_of(self, detail: LetterDetail) -> GroupView:
+        """The group of a letter; where that is none of theirs, as this letter alone would be one."""
+        try:
+            return await self._store.group_view(str(detail.row.group), self.scope)
+        except NotStored:
+            return alone(detail, self._grouping())
 
     async def _shown(self, groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
-        return await self.masked_groups.views(self._store, groups, self.scope.masks, self._grouping)
+        return await self.masked_groups.views(self._store, groups, self.scope, self._grouping)
 
     # -- changing ----------------------------------------------------------------------------------------
     async def change_group(self, name: str, change: GroupChange, *, who: str) -> GroupView:
         if change.state is None and change.category is None:
             raise UsageError("expected a state or a category to change, got neither")
-        name = await self._group(name)
         found = None
         version = change.version
         if change.category is not None:
-            found = await self._store.set_category(name, change.category, who=who, version=version)
+            found = await self._store.set_category(
+                name, change.category, who=who, version=version, scope=self.scope
+            )
             version = ""
         if change.state is not None:
             found = await self._store.set_state(
-                name, change.state, who=who, until_ms=change.until_ms, version=version
+                name, change.state, who=who, until_ms=change.until_ms, version=version, scope=self.scope
             )
         assert found is not None
-        return await self._seen(found)
+        return (await self._shown([found]))[0]
 
     async def note(self, name: str, text: str, *, who: str, version: str = "") -> GroupView:
-        noted = await self._store.add_note(await self._group(name), text, who=who, version=version)
-        return await self._seen(noted)
+        noted = await self._store.add_note(name, text, who=who, version=version, scope=self.scope)
+        return (await self._shown([noted]))[0]
 
     async def merge(self, into: str, other: str, *, who: str) -> GroupView:
-        into, other = await self._group(into), await self._group(other)
-        await self._store.merge(into, other, who=who)
-        return await self._seen((await self._store.group(into, self.scope)).group)
+        whole = await self._store.merge(into, other, who=who, scope=self.scope)
+        return (await self._shown([await self._store.group_view(str(whole.id), self.scope)]))[0]
 
     async def split(self, key: str, *, who: str) -> SplitDone:
-        await self._group(key)
-        await self._store.split(key, who=who)
+        await self._store.split(key, who=who, scope=self.scope)
         return SplitDone(key=key)
 
     async def regroup(self, *, who: str) -> GroupingTold:

@@ -7,7 +7,7 @@ from deadletter.core.letter.letter import Letter
 from deadletter.core.replaying.hand_edit import file_of, read_file
 from deadletter.core.replaying.letter_diff import differences
 from deadletter.core.replaying.letter_edit import Edited, editable
-from deadletter.errors import EditRefused, UsageError
+from deadletter.errors import EditRefused, NotStored, UsageError
 from deadletter.operations.repairs.body_schemas import BodySchemas
 from deadletter.operations.repairs.editing import Editor, NotEdited
 from deadletter.operations.repairs.recipes import proposals
@@ -86,14 +86,20 @@ class Drafting:
                 f"letter {number}: expected one that was repaired, got one without a draft (dlq edit)"
             )
         found = await proposals(detail.letter, _with(detail, draft))
-        group = (await self._store.group(str(detail.row.group), self._scope)).group
         return Proposals(
             letter=number,
-            group=group.id,
-            group_key=group.key,
+            group=detail.row.group,
+            group_key=await self._group_key(detail),
             origin=detail.row.origin,
             proposals=tuple(Proposal(program=one.program, words=one.words) for one in found),
         )
+
+    async def _group_key(self, detail: LetterDetail) -> str:
+        """Empty where not all of its group is theirs."""
+        try:
+            return (await self._store.group_view(str(detail.row.group), self._scope)).key
+        except NotStored:
+            return ""
 
     async def _found(self, name: str) -> tuple[LetterDetail, Draft | None]:
         detail = await self._store.letter(name, self._scope)

@@ -25,7 +25,7 @@ from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.guards.switch import Position, Switch
 from deadletter.core.letter.header_values import shown
 from deadletter.service.storing import reading_worker
-from deadletter.service.storing.reading_worker import Answers, Questions, Unread
+from deadletter.service.storing.reading_worker import Answers, Questions, ReadingTask, Unread
 from deadletter.service.telling.service_events import STORE_READING, Recovered, ServiceEvent, Trouble
 
 COMMAND: Final = (sys.executable, "-P", "-m", reading_worker.__name__)
@@ -60,9 +60,9 @@ class _Child:
     def pid(self) -> int:
         return self._process.pid
 
-    async def greet(self, grouping: Grouping) -> None:
+    async def greet(self, reading: ReadingTask) -> None:
         """Until it is ready."""
-        await self._send(pickle.dumps(grouping, reading_worker.PICKLE))
+        await self._send(pickle.dumps(reading, reading_worker.PICKLE))
         await self._out.readexactly(len(reading_worker.READY))
 
     async def ask(
@@ -86,10 +86,18 @@ class _Child:
 
 
 class BatchReader:
-    """Of one storekeeper; one batch at a time. `batch`: how many letters a full one has."""
+    """Of one storekeeper; one batch at a time. `batch`: how many letters a full one has. `divide`: the second
+    process divides their texts, for a store that takes words."""
 
-    def __init__(self, grouping: Grouping, *, batch: int, emit: Callable[[ServiceEvent], None]) -> None:
-        self._grouping = grouping
+    def __init__(
+        self,
+        grouping: Grouping,
+        *,
+        batch: int,
+        emit: Callable[[ServiceEvent], None],
+        divide: bool = False,
+    ) -> None:
+        self._reading = ReadingTask(grouping, divide)
         self._full = max(_FULL_MIN, batch // 2)
         self._emit = emit
         self._child: _Child | None = None
@@ -139,7 +147,7 @@ class BatchReader:
     def _one(self, unread: Unread, now_ms: int) -> StoredLetter | Exception:
         letter, vhost = unread
         try:
-            return stored_letter(letter, now_ms=now_ms, vhost=vhost, grouping=self._grouping)
+            return stored_letter(letter, now_ms=now_ms, vhost=vhost, grouping=self._reading.grouping)
         except Exception as error:  # noqa: BLE001 -- one letter must not take its neighbours; it is named
             return error
 
@@ -183,7 +191,7 @@ class BatchReader:
         try:
             child = _Child(await _started())
             async with asyncio.timeout(_START_S):
-                await child.greet(self._grouping)
+                await child.greet(self._reading)
         except Exception as error:  # noqa: BLE001 -- it cannot be begun: letters are read here
             await self._failed(child, error)
             return

@@ -3,15 +3,16 @@
 Reading a letter (`core.grouping.stored_letter`) takes longer than all the rest of its way into the store, and
 one Python process computes on one core. So whoever takes in many letters has a second one read them.
 
-On stdin come frames, each after its length: first the rules of grouping, then letters, many in one frame. On
+On stdin come frames, each after its length: first what to do (`ReadingTask`), then letters, many in each. On
 stdout one byte says that it is ready, then a frame answers each frame. What is in them is pickled: this
 process trusts nobody but the one that started it, and that one nobody but this; nothing of it comes from
 anywhere else. The bytes of letters in it are bytes, and stay so.
 
 A letter does not come back, only what was read in it, and its bytes as the store keeps them: packed, with the
-dictionary of its group where the store has one. Those come with the letters, each once. Letters of one group
-have one fingerprint: it is sent with the first of them, and the others name its number. A letter that cannot
-be read has no answer: whoever asked reads it, too, and sees why.
+dictionary of its group where the store has one. Those come with the letters, each once. PostgreSQL takes
+words and no text, so texts are divided here, too: who writes has enough to do. Letters of one group have one
+fingerprint: it is sent with the first of them, and the others name its number. A letter that cannot be read
+has no answer: whoever asked reads it, too, and sees why.
 
 It ends when its stdin does, so also when who started it was killed. Signals that are meant for the service
 (systemd sends them to all of its processes) do not end it in the middle of a batch.
@@ -32,6 +33,7 @@ from deadletter.core.grouping.dictionaries import Dictionaries, PackedContent
 from deadletter.core.grouping.fingerprint import Fingerprint
 from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.letter_frame import framed
+from deadletter.core.grouping.letter_words import each_once
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
@@ -43,10 +45,20 @@ PICKLE: Final = 5
 KNOWN: Final = 8_192
 """So many fingerprints are numbered; then numbers begin anew."""
 _GARBAGE: Final = 100_000
+_READ: Final = StoredLetter._fields.index("fingerprint")
+"""So many fields come before the fingerprint, and go back as they are."""
 
 Unread: TypeAlias = tuple[Letter, str]
 """A letter and its vhost."""
 _Row: TypeAlias = tuple[Any, ...]
+
+
+class ReadingTask(NamedTuple):
+    """How letters are read."""
+
+    grouping: Grouping
+    divide: bool = False
+    """Whether their texts are divided into words."""
 
 
 class ReadBatch(NamedTuple):
@@ -89,8 +101,8 @@ class Questions:
 class Reader:
     """Reads in the process."""
 
-    def __init__(self, grouping: Grouping) -> None:
-        self._grouping = grouping
+    def __init__(self, reading: ReadingTask) -> None:
+        self._reading = reading
         self._numbers: dict[Fingerprint, int] = {}
         self._met: dict[int, tuple[Fingerprint, int]] = {}
         """By identity, as most come from the fingerprint's own memory: to compare them takes long."""
@@ -120,12 +132,13 @@ class Reader:
             circling=circling,
         )
         try:
-            read = stored_letter(letter, now_ms=now_ms, vhost=vhost, grouping=self._grouping)
+            read = stored_letter(letter, now_ms=now_ms, vhost=vhost, grouping=self._reading.grouping)
             dictionary, known = self._dictionaries.get(read.fingerprint.key, (None, b""))
             data = packed(framed(letter), known)
+            text, words = ("", each_once(read.text)) if self._reading.divide else (read.text, None)
         except Exception:  # noqa: BLE001 -- whoever asked finds out what it is
             return None
-        return (*read[:-4], self._number(read.fingerprint), read.text, dictionary, data)
+        return (*read[:_READ], self._number(read.fingerprint), text, words, dictionary, data)
 
     def _number(self, found: Fingerprint) -> int:
         met = self._met.get(id(found))
@@ -154,7 +167,7 @@ class Answers:
             None
             if row is None
             else StoredLetter._make(
-                (*row[:-4], known[row[-4]], row[-3], letter, PackedContent(edition, *row[-2:]))
+                (*row[:-5], known[row[-5]], row[-4], letter, PackedContent(edition, *row[-2:]), row[-3])
             )
             for row, (letter, _) in zip(answer.rows, batch, strict=True)
         ]
@@ -164,10 +177,10 @@ def main() -> None:
     for meant_for_the_service in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(meant_for_the_service, signal.SIG_IGN)
     frames, out = sys.stdin.buffer, sys.stdout.buffer
-    rules = _frame(frames)
-    if rules is None:
+    asked = _frame(frames)
+    if asked is None:
         return
-    reader = Reader(pickle.loads(rules))  # noqa: S301 -- as above
+    reader = Reader(pickle.loads(asked))  # noqa: S301 -- as above
     gc.freeze()
     gc.set_threshold(_GARBAGE)
     try:

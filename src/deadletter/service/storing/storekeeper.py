@@ -48,7 +48,7 @@ from deadletter.service.telling.service_events import (
 )
 from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.replays.replay_store import ReplayStore
-from deadletter.store.store_address import parse
+from deadletter.store.store_address import PostgresAddress, parse
 
 GATHER_S: Final = 0.02
 """How long a batch waits for more letters; while others are read and written it gathers anyway."""
@@ -124,7 +124,8 @@ class Storekeeper:
         self._retention = retention
         self._grouping = grouping
         self._emit = emit
-        self._reader = BatchReader(grouping, batch=batch, emit=emit)
+        takes_words = isinstance(self.address, PostgresAddress)
+        self._reader = BatchReader(grouping, batch=batch, emit=emit, divide=takes_words)
         self._brought: deque[_Brought] = deque()
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.letter_query import LetterOrder, LetterQuery
 from deadletter.store.finding.letter_list import ROW_STATES
 from deadletter.store.finding.searching import SearchPlan, Where, looked_through, plan_of, root_of
-from deadletter.store.finding.within_scope import seen_of, tallies_within
+from deadletter.store.finding.within_scope import SeenNames, faces_within, seen_of, tallies_within
 from deadletter.store.letters.letter_rows import ASKED_AT_ONCE, asked_of, clean
 from deadletter.store.letters.letter_tables import groups, names, tallies
 from deadletter.store.letters.letter_views import Facet, Facets
@@ -27,16 +27,28 @@ _PLACES: Final = "SELECT vhost, queue, cause, group_id, count(*) FROM deadletter
 _EACH_PLACE: Final = "GROUP BY vhost, queue, cause, group_id"
 _PORTION: Final = FACETS_MAX // 2 + 1
 """Two of them are more than are counted, and tell so."""
-_root = groups.alias("root")
+_OF_A_GROUP: Final = frozenset({"group", "category"})
+_face = groups.alias("face")
 _vhost = names.alias("vhost_name")
 _queue = names.alias("queue_name")
 _origin = names.alias("origin_name")
+_ROOT: Final = func.coalesce(groups.c.merged_into, groups.c.id)
 _GROUP: Final = (
     _origin.c.name.label("origin"),
-    _root.c.id.label("group"),
-    _root.c.title.label("title"),
-    _root.c.category.label("category"),
+    _ROOT.label("group"),
+    _face.c.title.label("title"),
+    _face.c.category.label("category"),
 )
+
+
+def _with_groups(asked: Select[Any], seen: SeenNames) -> Select[Any]:
+    """With the origin of each group, and what it is shown as: the group itself, or one that lends it its
+    title. Where letters are theirs in a group that is not, nothing is told of that."""
+    asked = asked.join(_origin, _origin.c.id == groups.c.origin)
+    if seen.all:
+        return asked.join(_face, _face.c.id == _ROOT)
+    faces = faces_within(seen)
+    return asked.outerjoin(faces, faces.c.root == _ROOT).outerjoin(_face, _face.c.id == faces.c.face)
 
 
 async def facets(
@@ -68,9 +80,9 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
     if query.origin is not None:
         conditions.append(_origin.c.name == clean(query.origin))
     if query.group is not None:
-        conditions.append(_root.c.id == root_of(query.group))
-    if not query.scope.whole:
-        conditions += tallies_within(await seen_of(connection, query.scope))
+        conditions.append(root_of(query.group) == _ROOT)
+    seen = await seen_of(connection, query.scope)
+    conditions += tallies_within(seen)
     asked = (
         select(
             _vhost.c.name.label("vhost"),
@@ -80,14 +92,12 @@ async def _tallied(connection: AsyncConnection, query: LetterQuery) -> Facets:
         )
         .select_from(tallies)
         .join(groups, groups.c.id == tallies.c.group_id)
-        .join(_root, _root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
         .join(_vhost, _vhost.c.id == tallies.c.vhost)
         .join(_queue, _queue.c.id == tallies.c.queue)
-        .join(_origin, _origin.c.id == groups.c.origin)
         .where(*conditions)
-        .group_by(_vhost.c.name, _queue.c.name, _origin.c.name, _root.c.id, _root.c.title, _root.c.category)
+        .group_by(_vhost.c.name, _queue.c.name, _origin.c.name, _ROOT, _face.c.title, _face.c.category)
     )
-    rows = (await connection.execute(asked)).mappings().all()
+    rows = (await connection.execute(_with_groups(asked, seen))).mappings().all()
     return _divided(rows, ("queue", "origin", "group", "category"), exact=True)
 
 
@@ -112,7 +122,8 @@ async def _counted(
     places = await asked_of(connection, _PLACES, "id", found[:FACETS_MAX], then=_EACH_PLACE)
     times = {(int(v), int(q), int(c), int(g)): int(letters_) for v, q, c, g, letters_ in places}
     called = await _called(connection, sorted({one for place in times for one in place[:3]}))
-    members = await _members(connection, sorted({group for *_, group in times}))
+    seen = await seen_of(connection, query.scope)
+    members = await _members(connection, sorted({group for *_, group in times}), seen)
     rows = [
         {
             **members[group],
@@ -135,28 +146,28 @@ async def _called(connection: AsyncConnection, some: Sequence[int]) -> dict[int,
     return found
 
 
-async def _members(connection: AsyncConnection, some: Sequence[int]) -> dict[int, dict[str, Any]]:
+async def _members(
+    connection: AsyncConnection, some: Sequence[int], seen: SeenNames
+) -> dict[int, dict[str, Any]]:
     """Of each group: its origin, and the group that it is shown as."""
     found: dict[int, dict[str, Any]] = {}
+    asked = _with_groups(select(groups.c.id, *_GROUP).select_from(groups), seen)
     for start in range(0, len(some), ASKED_AT_ONCE):
-        asked = (
-            select(groups.c.id, *_GROUP)
-            .join(_root, _root.c.id == func.coalesce(groups.c.merged_into, groups.c.id))
-            .join(_origin, _origin.c.id == groups.c.origin)
-            .where(groups.c.id.in_(some[start : start + ASKED_AT_ONCE]))
-        )
-        found.update((int(row["id"]), dict(row)) for row in (await connection.execute(asked)).mappings())
+        rows = await connection.execute(asked.where(groups.c.id.in_(some[start : start + ASKED_AT_ONCE])))
+        found.update((int(row["id"]), dict(row)) for row in rows.mappings())
     return found
 
 
 def _divided(rows: Sequence[Mapping[Any, Any]], by: Sequence[str], *, exact: bool) -> Facets:
     """Sums of rows that have a column `letters`. Groups are told by number, with their title, and queues with
-    their vhost."""
+    their vhost. Without a title: the group is not theirs, and counts for places alone."""
     found: dict[str, tuple[Facet, ...]] = {}
     titles = {str(row["group"]): str(row["title"]) for row in rows}
     for name in by:
         times = Counter[tuple[str, str]]()
         for row in rows:
+            if name in _OF_A_GROUP and row["title"] is None:
+                continue
             times[str(row[name]), str(row["vhost"]) if name == "queue" else ""] += int(row["letters"])
         found[name] = tuple(
             Facet(value=value, letters=letters_, label=titles[value] if name == "group" else "", vhost=vhost)

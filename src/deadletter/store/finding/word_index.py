@@ -17,9 +17,10 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from deadletter.core.grouping.letter_words import divided, words_of
+from deadletter.core.grouping.letter_words import divided, each_once
+from deadletter.core.grouping.stored_letter import StoredLetter
 from deadletter.errors import StoreError
-from deadletter.store.letters.letter_rows import Bulk, clean, sqlite_rows
+from deadletter.store.letters.letter_rows import Bulk, Put, clean, sqlite_rows
 
 _SQLITE_ADD: Final = "INSERT INTO deadletter_words (rowid, words) VALUES "
 _SQLITE_REMOVE: Final = "INSERT INTO deadletter_words (deadletter_words, rowid, words) VALUES "
@@ -92,15 +93,24 @@ class PendingWords:
                     await connection.commit()
 
 
-async def add(connection: AsyncConnection, some: Sequence[tuple[int, str, int]]) -> None:
-    """`some`: ids, texts and causes."""
-    if connection.dialect.name == "postgresql":
-        rows = [
-            (number, " ".join({*words_of(clean(said)), cause_word(cause)})) for number, said, cause in some
-        ]
-        await _POSTGRES.put(connection, rows)
-    else:
-        await sqlite_rows(connection, _SQLITE_ADD, _told(some))
+async def add(connection: AsyncConnection, some: Sequence[tuple[int, StoredLetter, int]]) -> None:
+    """Into SQLite. `some`: ids, letters and causes."""
+    told = [(number, _text(letter), cause) for number, letter, cause in some]
+    await sqlite_rows(connection, _SQLITE_ADD, _told(told))
+
+
+def put_of(some: Sequence[tuple[int, StoredLetter, int]]) -> Put:
+    """The same for PostgreSQL, of those letters that are stored with it."""
+    rows = [(number, f"{cause_word(cause)} {_words(letter)}".rstrip()) for number, letter, cause in some]
+    return Put(_POSTGRES, rows, of_first=True)
+
+
+def _words(letter: StoredLetter) -> str:
+    return clean(each_once(letter.text) if letter.words is None else letter.words)
+
+
+def _text(letter: StoredLetter) -> str:
+    return letter.text if letter.words is None else letter.words
 
 
 async def remove(connection: AsyncConnection, some: Sequence[tuple[int, str, int]]) -> None:

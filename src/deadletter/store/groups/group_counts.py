@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import update
+from sqlalchemy import text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.group_states import GroupState
@@ -15,11 +15,13 @@ from deadletter.store.groups.group_rows import GroupsGone
 from deadletter.store.letters.letter_rows import (
     COUNTS,
     Bulk,
+    Put,
     TallyPlace,
-    add_tallies,
-    asked_of,
     clean,
+    put_together,
+    some_of,
     sqlite_rows,
+    tallied,
 )
 from deadletter.store.letters.letter_tables import RowState, groups
 
@@ -59,10 +61,15 @@ _SQLITE_TOTALS: Final = (
 )
 _SQLITE_OF: Final = ") AS n WHERE g.id = n.column4"
 """SQLite's names for columns of values."""
-_POSTGRES_LOCK: Final = (
-    "SELECT id FROM deadletter_groups WHERE id = ANY($1 || ARRAY(SELECT merged_into FROM deadletter_groups "
-    "WHERE id = ANY($1) AND merged_into IS NOT NULL)) ORDER BY id FOR NO KEY UPDATE"
-)
+_GROUPS_NOW: Final = {
+    "postgresql": "SELECT id, merged_into, state, resolved_ms FROM deadletter_groups "
+    "WHERE id = ANY(CAST(string_to_array(:some, ',') AS bigint[]) || ARRAY(SELECT merged_into "
+    "FROM deadletter_groups WHERE id = ANY(CAST(string_to_array(:some, ',') AS bigint[])) "
+    "AND merged_into IS NOT NULL)) ORDER BY id FOR NO KEY UPDATE",
+    "sqlite": "WITH mine AS (SELECT value AS id FROM json_each(:some)) "
+    "SELECT id, merged_into, state, resolved_ms FROM deadletter_groups WHERE id IN "
+    "(SELECT id FROM mine UNION SELECT merged_into FROM deadletter_groups WHERE id IN (SELECT id FROM mine))",
+}
 """With those that they were merged into, which may open again."""
 _POSTGRES_TOTALS: Final = (
     "UPDATE deadletter_groups AS g SET total = g.total + n.letters, "
@@ -71,13 +78,15 @@ _POSTGRES_TOTALS: Final = (
     "AS n(letters, first_ms, last_ms, id) "
     "WHERE g.id = n.id"
 )
-_RESOLVED: Final = (
-    "SELECT g.id, root.id, root.resolved_ms FROM deadletter_groups AS g "
-    "JOIN deadletter_groups AS root ON root.id = coalesce(g.merged_into, g.id) AND root.state = 'resolved'"
-)
-
-
 _OPEN: Final = RowState.OPEN.value
+
+
+class _GroupNow(NamedTuple):
+    """A group as it is in this transaction."""
+
+    merged_into: int | None
+    state: str
+    resolved_ms: int | None
 
 
 async def count(
@@ -108,18 +117,19 @@ async def count(
             if (times := tagged.get(key)) is None:
                 times = tagged[key] = []
             times.append(died_ms)
+    groups_now = await _held(connection, sorted(seen))
     totals = [(len(deaths), min(deaths)[0], max(deaths)[0], group) for group, deaths in sorted(seen.items())]
-    await add_totals(connection, totals)
-    reopened = await _reopen(connection, seen, now_ms)
-    await add_tallies(
+    await _put_totals(connection, totals)
+    reopened = await _reopen(connection, groups_now, seen, now_ms)
+    await put_together(
         connection,
-        {place: len(held) for place, held in sizes.items()},
-        {place: sum(held) for place, held in sizes.items()},
+        tallied(
+            {place: len(held) for place, held in sizes.items()},
+            {place: sum(held) for place, held in sizes.items()},
+        ),
+        Put(COUNTS, [(*place, letters) for place, letters in sorted(minutes.items())]),
+        Put(TAGS, [(*tag, len(times), min(times), max(times)) for tag, times in sorted(tagged.items())]),
     )
-    await COUNTS.put(connection, [(*place, letters) for place, letters in sorted(minutes.items())])
-    if tagged:
-        rows = [(*tag, len(times), min(times), max(times)) for tag, times in sorted(tagged.items())]
-        await TAGS.put(connection, rows)
     return reopened
 
 
@@ -136,30 +146,50 @@ def _tags(release: str, host: str) -> tuple[tuple[str, str], ...]:
 
 async def add_totals(connection: AsyncConnection, rows: Sequence[tuple[int, int, int, int]]) -> None:
     """Letters more (or fewer), first, last, group: by group. GroupsGone: one of them is not there."""
-    some = [group for *_, group in rows]
-    if connection.dialect.name != "postgresql":
-        if await sqlite_rows(connection, _SQLITE_TOTALS, rows, _SQLITE_OF) != len(rows):
+    await _held(connection, [group for *_, group in rows])
+    await _put_totals(connection, rows)
+
+
+async def _held(connection: AsyncConnection, some: Sequence[int]) -> dict[int, _GroupNow]:
+    """These groups, and those that they were merged into. On PostgreSQL who comes second waits here, in the
+    order of ids, and no two wait for each other. GroupsGone: one of them is not there."""
+    found: dict[int, _GroupNow] = {}
+    missing = set(some)
+    while missing:  # again where somebody merged one of them while we waited
+        told = {"some": some_of(connection, sorted(missing))}
+        rows = await connection.execute(text(_GROUPS_NOW[connection.dialect.name]), told)
+        found |= {int(number): _GroupNow(*now) for number, *now in rows}
+        if not found.keys() >= missing:
             raise GroupsGone
-        return
-    # who comes second waits here, in the order of ids, and no two wait for each other
-    locked = {int(row[0]) for row in await connection.exec_driver_sql(_POSTGRES_LOCK, (some,))}
-    if not locked.issuperset(some):
-        raise GroupsGone
-    await connection.exec_driver_sql(
-        _POSTGRES_TOTALS, tuple(list(column) for column in zip(*rows, strict=True))
-    )
+        missing = {one.merged_into for one in found.values() if one.merged_into is not None} - found.keys()
+    return found
+
+
+async def _put_totals(connection: AsyncConnection, rows: Sequence[tuple[int, int, int, int]]) -> None:
+    if connection.dialect.name == "postgresql":
+        await connection.exec_driver_sql(
+            _POSTGRES_TOTALS, tuple(list(column) for column in zip(*rows, strict=True))
+        )
+    else:
+        await sqlite_rows(connection, _SQLITE_TOTALS, rows, _SQLITE_OF)
 
 
 async def _reopen(
-    connection: AsyncConnection, seen: Mapping[int, Sequence[tuple[int, str]]], now_ms: int
+    connection: AsyncConnection,
+    groups_now: Mapping[int, _GroupNow],
+    seen: Mapping[int, Sequence[tuple[int, str]]],
+    now_ms: int,
 ) -> int:
     """A resolved group that fails after it was resolved is open again, and says since which release. A merged
     one opens the one into which it was merged."""
     failed: dict[int, list[tuple[int, str]]] = {}
-    for group, number, resolved_ms in await asked_of(connection, _RESOLVED, "g.id", seen):
-        later = [one for one in seen[group] if one[0] > (resolved_ms or 0)]
-        if later:
-            failed.setdefault(int(number), []).extend(later)
+    for group, deaths in seen.items():
+        number = groups_now[group].merged_into or group
+        root = groups_now.get(number)
+        if root is None or root.state != GroupState.RESOLVED.value:
+            continue
+        if later := [one for one in deaths if one[0] > (root.resolved_ms or 0)]:
+            failed.setdefault(number, []).extend(later)
     for number, later in sorted(failed.items()):
         await connection.execute(
             update(groups)

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from deadletter.core.grouping.grouping_rules import Grouping
 from deadletter.core.grouping.stored_letter import stored_letter
 from deadletter.store.letters.letter_contents import contents_of
-from deadletter.store.letters.letter_tables import groups, letters
+from deadletter.store.letters.letter_tables import groups, letters, names
 from deadletter.store.letters.letter_views import GroupingPreview, Joined, Parted
 
 LOOKED_AT: Final = 20
@@ -34,20 +34,25 @@ async def preview(connection: AsyncConnection, grouping: Grouping) -> GroupingPr
     named: dict[str, str] = {}
     seen = 0
     for into, some in members.items():
-        ids = await _newest(connection, some)
-        seen += len(ids)
-        for letter in (await contents_of(connection, ids)).values():
-            found = stored_letter(letter, now_ms=0, grouping=grouping).fingerprint
+        vhosts = await _newest(connection, some)
+        seen += len(vhosts)
+        for number, letter in (await contents_of(connection, list(vhosts))).items():
+            found = stored_letter(letter, now_ms=0, vhost=vhosts[number], grouping=grouping).fingerprint
             keys.setdefault(into, set()).add(found.key)
             named.setdefault(found.key, found.title)
     glued = {into for into, some in members.items() if len(some) > 1}
     return _told(keys, titles, named, seen, glued)
 
 
-async def _newest(connection: AsyncConnection, some: Sequence[int]) -> list[int]:
-    asked = select(letters.c.id).where(letters.c.group_id.in_(some), letters.c.copy_of.is_(None))
+async def _newest(connection: AsyncConnection, some: Sequence[int]) -> dict[int, str]:
+    """Letters, each with its vhost."""
+    asked = (
+        select(letters.c.id, names.c.name)
+        .join(names, names.c.id == letters.c.vhost)
+        .where(letters.c.group_id.in_(some), letters.c.copy_of.is_(None))
+    )
     rows = await connection.execute(asked.order_by(letters.c.id.desc()).limit(LOOKED_AT))
-    return [int(number) for (number,) in rows]
+    return {int(number): str(vhost) for number, vhost in rows}
 
 
 def _told(

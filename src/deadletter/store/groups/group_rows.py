@@ -28,7 +28,7 @@ async def ensure_groups(
     found = await group_ids(connection, keys)
     new = [key for key in keys if key not in found]
     if new:
-        rows = [_row(wanted[key], name_id(wanted[key].origin)) for key in new]
+        rows = [_row(wanted[key], name_id) for key in new]
         await connection.execute(unless_there(connection, groups, ["key"]), rows)
         found.update(await group_ids(connection, new))
     return found, len(new)
@@ -56,11 +56,12 @@ def category_values(letter: StoredLetter) -> dict[str, str]:
     }
 
 
-def _row(letter: StoredLetter, origin: int) -> dict[str, Any]:
+def _row(letter: StoredLetter, name_id: Callable[[str], int]) -> dict[str, Any]:
     found = letter.fingerprint
     return {
         "key": found.key,
-        "origin": origin,
+        "vhost": name_id(letter.vhost) if letter.vhost else None,
+        "origin": name_id(letter.origin),
         "title": clean(found.title),
         "culprit": clean(found.culprit),
         "error_type": clean(found.error_type),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import delete, func, insert, select, update
@@ -200,7 +200,7 @@ async def _groups_now(connection: AsyncConnection) -> tuple[dict[int, GroupNow],
     }
     now: dict[int, GroupNow] = {}
     keys: dict[str, int] = {}
-    told = ("id", "key", "merged_into", "category_by", *_STATE)
+    told = ("id", "key", "merged_into", "vhost", "category_by", *_STATE)
     for row in await connection.execute(select(*(groups.c[name] for name in told))):
         keys[row.key] = int(row.id)
         said = (
@@ -210,7 +210,10 @@ async def _groups_now(connection: AsyncConnection) -> tuple[dict[int, GroupNow],
             or row.category_by == By.PERSON.value
         )
         now[int(row.id)] = GroupNow(
-            root=int(row.merged_into or row.id), letters=here.get(int(row.id), 0), said=said
+            root=int(row.merged_into or row.id),
+            letters=here.get(int(row.id), 0),
+            said=said,
+            vhost=row.vhost,
         )
     return now, keys
 
@@ -267,9 +270,10 @@ async def retire(connection: AsyncConnection) -> list[tuple[int, str, int]]:
     ready = {group for group in heirs if group in rows and group not in busy and heirs[group] in rows}
     gone = {group: heir for group, heir in heirs.items() if group in ready}
     if gone:
-        await _hand_over(connection, gone)
+        parted = await _parted(connection, gone, rows)
+        await _hand_over(connection, gone, parted)
         for group, heir in gone.items():
-            if rows[group].total > 0:  # of letters that are forgotten
+            if rows[group].total > 0 and group not in parted:  # of letters that are forgotten
                 await _add_forgotten(connection, group, heir, int(rows[group].total))
         await _empty(connection, gone, rows)
     await connection.execute(delete(regrouped).where(regrouped.c.before.in_(list(heirs))))
@@ -291,12 +295,26 @@ async def _few_rows(connection: AsyncConnection, heirs: Mapping[int, int]) -> di
     return few
 
 
-async def _hand_over(connection: AsyncConnection, gone: Mapping[int, int]) -> None:
-    """Notes, dictionaries, and what is known of letters that are forgotten."""
+async def _parted(connection: AsyncConnection, gone: Mapping[int, int], rows: Mapping[int, Any]) -> set[int]:
+    """Those that had letters of other vhosts than their heir's. Of letters of theirs that are forgotten
+    nobody knows the vhost, and what was noted may be about any of them."""
+    asked = select(tallies.c.group_id, tallies.c.vhost).where(tallies.c.group_id.in_(list(gone))).distinct()
+    return {
+        int(group)
+        for group, vhost in await connection.execute(asked)
+        if rows[gone[int(group)]].vhost not in (None, int(vhost))
+    }
+
+
+async def _hand_over(connection: AsyncConnection, gone: Mapping[int, int], parted: Collection[int]) -> None:
+    """Notes, dictionaries, and what is known of letters that are forgotten. Notes of groups that were parted
+    by vhost say so from now on; what was counted of their forgotten letters goes with them."""
     some = list(gone)
+    await connection.execute(update(notes).where(notes.c.group_id.in_(list(parted))).values(of_several=True))
     for table in (notes, dictionaries):
         heir = select(regrouped.c.after).where(regrouped.c.before == table.c.group_id).scalar_subquery()
         await connection.execute(update(table).where(table.c.group_id.in_(some)).values(group_id=heir))
+    some = [group for group in gone if group not in parted]
     minutes = Counter[tuple[int, int]]()
     left = select(counts).where(counts.c.group_id.in_(some))
     for group, minute, letters_ in await connection.execute(left):

@@ -41,7 +41,7 @@ from deadletter.store.letters import letter_tables as tables
 from deadletter.store.letters.letter_changes import FORGET_LOCK
 from deadletter.store.letters.letter_contents import contents_of
 from deadletter.store.letters.letter_rows import COUNTS, Bulk, TallyPlace, add_tallies, clean, name_ids
-from deadletter.store.letters.letter_tables import groupings, groups, letters
+from deadletter.store.letters.letter_tables import groupings, groups, letters, names
 from deadletter.store.letters.letter_views import RegroupStage
 
 AT_ONCE: Final = 100
@@ -162,8 +162,16 @@ async def reach(
 async def look(connection: AsyncConnection, grouping: Grouping, now: GroupingNow) -> list[LookedAt]:
     """The next letters, read and grouped: nothing is changed yet. Empty: there are no more."""
     asked = (
-        select(letters.c.id, letters.c.group_id, groups.c.key, letters.c.died_ms, letters.c.copy_of)
+        select(
+            letters.c.id,
+            letters.c.group_id,
+            groups.c.key,
+            letters.c.died_ms,
+            letters.c.copy_of,
+            names.c.name.label("vhost"),
+        )
         .outerjoin(groups, groups.c.id == letters.c.group_id)
+        .join(names, names.c.id == letters.c.vhost)
         .where(letters.c.id > now.reached, letters.c.id <= now.last_letter)
         .order_by(letters.c.id)
         .limit(AT_ONCE)
@@ -174,11 +182,15 @@ async def look(connection: AsyncConnection, grouping: Grouping, now: GroupingNow
         int(group): str(token)
         for group, token in await connection.execute(select(tables.splits.c.group_id, tables.splits.c.token))
     }
+    vhosts = {int(row.id): str(row.vhost) for row in rows}
     read = await asyncio.to_thread(
-        lambda: {number: stored_letter(one, now_ms=0, grouping=grouping) for number, one in found.items()}
+        lambda: {
+            number: stored_letter(one, now_ms=0, vhost=vhosts[number], grouping=grouping)
+            for number, one in found.items()
+        }
     )
     some: list[LookedAt] = []
-    for number, group, key, died_ms, copy_of in rows:
+    for number, group, key, died_ms, copy_of, _ in rows:
         stored = read.get(number)
         token = tokens.get(group, "")
         if stored is not None:
@@ -220,7 +232,8 @@ async def move(
     looked = {one.id: one for one in some}
     there = await _as_they_are(connection, list(looked))
     wanted = {one.wanted: one.stored for one in some if one.stored is not None and one.id in there}
-    called = await name_ids(connection, sorted({clean(one.origin) for one in wanted.values()}))
+    named = {clean(name) for one in wanted.values() for name in (one.origin, one.vhost)}
+    called = await name_ids(connection, sorted(named))
     numbers, _ = await ensure_groups(connection, wanted, lambda name: called[clean(name)])
     going: list[tuple[LookedAt, Any, int]] = []
     staying: list[tuple[int, LookedAt]] = []
@@ -343,7 +356,7 @@ async def _keep_apart(
 
 def natural_key(stored: StoredLetter, grouping: Grouping) -> str:
     """The key that it has by the rules alone."""
-    return stored_letter(stored.letter, now_ms=0, grouping=grouping).fingerprint.key
+    return stored_letter(stored.letter, now_ms=0, vhost=stored.vhost, grouping=grouping).fingerprint.key
 
 
 async def _see(connection: AsyncConnection, staying: Sequence[tuple[int, LookedAt]]) -> None:

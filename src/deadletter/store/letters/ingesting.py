@@ -31,8 +31,10 @@ from deadletter.store.letters.letter_ids import same_bytes
 from deadletter.store.letters.letter_rows import (
     ASKED_AT_ONCE,
     Bulk,
+    Put,
     clean,
     name_ids,
+    put_together,
 )
 from deadletter.store.letters.letter_tables import RowState, dictionaries
 from deadletter.store.replays import returned_letters
@@ -202,8 +204,7 @@ class Ingest:
         came: list[tuple[int, int, StoredLetter]] = []
         while fresh:
             rows = self._rows(fresh, await _new_ids(connection, len(fresh)), known, now_ms)
-            stored = await _insert_letters(connection, rows)
-            await _insert_contents(connection, stored)
+            stored = await _insert(connection, rows)
             came += [(row[0], row[5], one.letter) for row, one in stored]
             for row, one in stored:
                 if row[3] is None:
@@ -345,10 +346,12 @@ async def _known(connection: AsyncConnection, batch: Sequence[Prepared]) -> dict
     PostgreSQL they cannot be forgotten until we are done: a copy of one that is gone would be lost."""
     found: dict[bytes, dict[bytes, int]] = {}
     sames = list({one.same for one in batch})
+    postgres = connection.dialect.name == "postgresql"
     asked = "SELECT same, message, id FROM deadletter_letters WHERE same "
-    for start in range(0, len(sames), ASKED_AT_ONCE):
-        some = sames[start : start + ASKED_AT_ONCE]
-        if connection.dialect.name == "postgresql":
+    at_once = len(sames) if postgres else ASKED_AT_ONCE
+    for start in range(0, len(sames), max(1, at_once)):
+        some = sames[start : start + at_once]
+        if postgres:
             rows = await connection.exec_driver_sql(f"{asked}= ANY($1) ORDER BY id FOR KEY SHARE", (some,))
         else:
             rows = await connection.exec_driver_sql(f"{asked}IN ({', '.join('?' * len(some))})", tuple(some))
@@ -373,16 +376,16 @@ async def _new_ids(connection: AsyncConnection, count: int) -> list[int]:
 _Rows = list[tuple[tuple[Any, ...], Prepared]]
 
 
-async def _insert_letters(connection: AsyncConnection, rows: _Rows) -> _Rows:
-    """Those that another instance has not stored at the same time."""
-    made = set(await _LETTERS.put(connection, [row for row, _ in rows]))
+async def _insert(connection: AsyncConnection, rows: _Rows) -> _Rows:
+    """Rows, contents and words. Those that another instance has not stored at the same time."""
+    put = (
+        Put(_LETTERS, [row for row, _ in rows]),
+        Put(_CONTENTS, [(row[0], one.dictionary, WORDING, one.data) for row, one in rows], of_first=True),
+    )
+    worded = [(row[0], one.letter, row[7]) for row, one in rows]
     if connection.dialect.name != "postgresql":
+        await put_together(connection, *put)
+        await word_index.add(connection, worded)
         return rows
+    made = set(await put_together(connection, *put, word_index.put_of(worded)))
     return [(row, one) for row, one in rows if row[0] in made]
-
-
-async def _insert_contents(connection: AsyncConnection, rows: _Rows) -> None:
-    if not rows:
-        return
-    await _CONTENTS.put(connection, [(row[0], one.dictionary, WORDING, one.data) for row, one in rows])
-    await word_index.add(connection, [(row[0], one.letter.text, row[7]) for row, one in rows])

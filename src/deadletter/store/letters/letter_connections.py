@@ -22,6 +22,7 @@ from deadletter.errors import StoreUnreachable
 from deadletter.store.changes import identity
 from deadletter.store.database_errors import in_our_words
 from deadletter.store.engine import LOCK_LIMIT_S, WRITES, new_engine
+from deadletter.store.letters.log_transfer import LOG_PAGES, LogTransfer
 from deadletter.store.preparing import migrate
 from deadletter.store.store_address import SqliteAddress, StoreAddress, parse
 
@@ -61,6 +62,8 @@ class LetterConnections:
         self.made: int = 0
         self.engine: Final = engine
         self._turn = asyncio.Lock()
+        self.log: Final = LogTransfer(address) if isinstance(address, SqliteAddress) else None
+        """SQLite's."""
         event.listen(engine.sync_engine, "connect", self._connected)
 
     def _connected(self, *_told: object) -> None:
@@ -85,6 +88,8 @@ class LetterConnections:
                 async with connection.begin():
                     yield connection
                     await self._same_file(connection)
+        if self.log is not None:
+            self.log.wrote()
 
     async def _same_file(self, connection: AsyncConnection) -> None:
         """A file that was moved or deleted takes everything, and nobody ever sees it again."""
@@ -111,7 +116,12 @@ async def open_connections(url: str, *, prepare: bool) -> AsyncIterator[LetterCo
     try:
         if isinstance(address, SqliteAddress) and prepare:
             await _keep_a_log(address, engine)
-        yield LetterConnections(address, engine)
+        connections = LetterConnections(address, engine)
+        try:
+            yield connections
+        finally:
+            if connections.log is not None:
+                await connections.log.ended()
     finally:
         await engine.dispose()
 
@@ -138,4 +148,5 @@ def _opened(address: SqliteAddress, connection: DBAPIConnection, record: Connect
     record.info[_FILE] = identity(address)
     cursor = connection.cursor()
     cursor.execute(_CACHE)
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
     cursor.close()

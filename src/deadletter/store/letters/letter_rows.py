@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sqlalchemy import ColumnElement, and_, bindparam, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -77,23 +77,57 @@ class Bulk:
 
     async def put(self, connection: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> list[Any]:
         """What PostgreSQL returned of them."""
-        names_ = ", ".join(name for name, _ in self.columns)
-        if connection.dialect.name != "postgresql":
-            then = self.then.replace("LEAST(", "min(").replace("GREATEST(", "max(")
-            into = f"INSERT INTO {self.table} ({names_}) VALUES "  # noqa: S608 -- names of ours
-            await sqlite_rows(connection, into, rows, f" {then}")
-            return []
-        arrays = ", ".join(_array(place, kind) for place, (_, kind) in enumerate(self.columns, 1))
+        return await put_together(connection, Put(self, rows))
+
+    @property
+    def names(self) -> str:
+        return ", ".join(name for name, _ in self.columns)
+
+    def statement(self, before: int, where: str = "") -> str:
+        """PostgreSQL's, with so many values before its own."""
+        arrays = ", ".join(_array(place, kind) for place, (_, kind) in enumerate(self.columns, before + 1))
         returning = f" RETURNING {self.returning}" if self.returning else ""
-        done = await connection.exec_driver_sql(
-            f"INSERT INTO {self.table} ({names_}) SELECT {self.values or '*'} "  # noqa: S608 -- names of ours
-            f"FROM unnest({arrays}) AS n({names_}) {self.then}{returning}",
-            tuple(
-                _array_value(kind, column)
-                for (_, kind), column in zip(self.columns, zip(*rows, strict=True), strict=True)
-            ),
+        return (
+            f"INSERT INTO {self.table} ({self.names}) SELECT {self.values or '*'} "  # noqa: S608 -- names of ours
+            f"FROM unnest({arrays}) AS n({self.names}) {where} {self.then}{returning}"
         )
-        return [row[0] for row in done] if returning else []
+
+    def arguments(self, rows: Sequence[tuple[object, ...]]) -> Iterator[object]:
+        """Its values, by column."""
+        for (_, kind), column in zip(self.columns, zip(*rows, strict=True), strict=True):
+            yield _array_value(kind, column)
+
+
+class Put(NamedTuple):
+    """Rows of a table. `of_first`: those alone whose `id` the first of several returned."""
+
+    bulk: Bulk
+    rows: Sequence[tuple[object, ...]]
+    of_first: bool = False
+
+
+async def put_together(connection: AsyncConnection, *puts: Put) -> list[Any]:
+    """Rows of several tables. What PostgreSQL returned of the first: it gets one statement, because whoever
+    asks it waits for each answer, and on a busy machine also for a core."""
+    some = [one for one in puts if one.rows]
+    if connection.dialect.name != "postgresql":
+        for bulk, rows, _ in some:
+            then = bulk.then.replace("LEAST(", "min(").replace("GREATEST(", "max(")
+            into = f"INSERT INTO {bulk.table} ({bulk.names}) VALUES "  # noqa: S608 -- names of ours
+            await sqlite_rows(connection, into, rows, f" {then}")
+        return []
+    if not some:
+        return []
+    parts: list[str] = []
+    told: list[object] = []
+    for place, (bulk, rows, of_first) in enumerate(some):
+        where = "WHERE n.id IN (SELECT id FROM put_0)" if of_first else ""
+        parts.append(f"put_{place} AS ({bulk.statement(len(told), where)})")
+        told += bulk.arguments(rows)
+    told_back = some[0].bulk.returning
+    last = f"SELECT {told_back} FROM put_0" if told_back else "SELECT 1 LIMIT 0"  # noqa: S608 -- names of ours
+    done = await connection.exec_driver_sql(f"WITH {', '.join(parts)} {last}", tuple(told))
+    return [row[0] for row in done]
 
 
 def _array(place: int, kind: str) -> str:
@@ -188,4 +222,9 @@ async def add_tallies(
 ) -> None:
     """So many letters and bytes more (or fewer) of a place. Once in a transaction, and
     everybody in the same order: nobody waits for one who waits for him."""
-    await _TALLIES.put(connection, [(*place, count, size[place]) for place, count in sorted(tally.items())])
+    await put_together(connection, tallied(tally, size))
+
+
+def tallied(tally: Mapping[TallyPlace, int], size: Mapping[TallyPlace, int]) -> Put:
+    """The rows of `add_tallies`."""
+    return Put(_TALLIES, [(*place, count, size[place]) for place, count in sorted(tally.items())])

@@ -37,7 +37,7 @@ from deadletter.store.finding.facets import facets
 from deadletter.store.finding.one_letter import detail_of
 from deadletter.store.finding.searching import Where
 from deadletter.store.finding.word_index import PendingWords
-from deadletter.store.groups import group_history, group_table
+from deadletter.store.groups import group_changes, group_details, group_history, group_table
 from deadletter.store.groups.group_preview import preview
 from deadletter.store.groups.group_rows import GroupsGone
 from deadletter.store.groups.group_services import services_of
@@ -165,32 +165,41 @@ class LetterStore:
         """One group, by its number or the beginning of its key. NotStored: there is none."""
         async with self._reading() as connection:
             found = await group_table.group_of(connection, name, now_ms=self._now_ms(), scope=scope)
-            return await group_table.detail(connection, found, now_ms=self._now_ms(), scope=scope)
+            return await group_details.detail(connection, found, now_ms=self._now_ms(), scope=scope)
+
+    async def group_view(self, name: str, scope: Scope = WHOLE) -> GroupView:
+        """The same without what a list does not show."""
+        async with self._reading() as connection:
+            return await group_table.group_of(connection, name, now_ms=self._now_ms(), scope=scope)
 
     async def preview(self, grouping: Grouping) -> GroupingPreview:
         """What these rules would make of the letters that are here."""
         async with self._reading() as connection:
             return await preview(connection, grouping)
 
-    async def minutes(self, some: Sequence[int], *, since_ms: int) -> dict[int, dict[int, int]]:
+    async def minutes(
+        self, some: Sequence[int], *, since_ms: int, scope: Scope = WHOLE
+    ) -> dict[int, dict[int, int]]:
         """Letters by the minute, of several groups."""
         async with self._reading() as connection:
-            return await group_table.minutes_of(connection, list(some), since_ms=since_ms)
+            return await group_details.minutes_of(connection, list(some), since_ms=since_ms, scope=scope)
 
-    async def hours(self, some: Sequence[int], *, since_ms: int) -> dict[int, dict[int, int]]:
+    async def hours(
+        self, some: Sequence[int], *, since_ms: int, scope: Scope = WHOLE
+    ) -> dict[int, dict[int, int]]:
         """Letters by the hour since 1970, of several groups."""
         async with self._reading() as connection:
-            return await group_table.hours_of(connection, list(some), since_ms=since_ms)
+            return await group_details.hours_of(connection, list(some), since_ms=since_ms, scope=scope)
 
-    async def releases(self, some: Sequence[int]) -> dict[int, str]:
+    async def releases(self, some: Sequence[int], *, scope: Scope = WHOLE) -> dict[int, str]:
         """The release that letters of each of these groups named last."""
         async with self._reading() as connection:
-            return await group_table.releases_of(connection, list(some))
+            return await group_details.releases_of(connection, list(some), scope=scope)
 
-    async def last_notes(self, some: Sequence[int]) -> dict[int, str]:
+    async def last_notes(self, some: Sequence[int], *, scope: Scope = WHOLE) -> dict[int, str]:
         """What was noted last of each of these groups."""
         async with self._reading() as connection:
-            return await group_table.last_notes_of(connection, list(some))
+            return await group_details.last_notes_of(connection, list(some), scope=scope)
 
     async def services(self, some: Sequence[int]) -> dict[int, str]:
         """The service that letters of each of these groups failed in."""
@@ -198,62 +207,79 @@ class LetterStore:
             return await services_of(connection, some)
 
     # -- what people do ----------------------------------------------------------------------------------
+    # `scope`: of whoever does it; NotAllowed where not all of a group is theirs
     @uncut
     async def set_state(
-        self, name: str, state: GroupState, *, who: str, until_ms: int | None = None, version: str = ""
+        self,
+        name: str,
+        state: GroupState,
+        *,
+        who: str,
+        until_ms: int | None = None,
+        version: str = "",
+        scope: Scope = WHOLE,
     ) -> GroupView:
         """Resolve, mute, snooze or open a group. `version`: only while it is this one."""
         async with self._writing() as connection:
             now_ms = self._now_ms()
-            found = await group_table.group_of(connection, name, now_ms=now_ms)
-            found = await unchanged_group(connection, found, version, now_ms=now_ms)
-            await group_table.set_state(connection, found, state, now_ms=now_ms, until_ms=until_ms)
+            found = await group_table.own_group(connection, name, now_ms=now_ms, scope=scope)
+            found = await unchanged_group(connection, found, version, now_ms=now_ms, scope=scope)
+            await group_changes.set_state(connection, found, state, now_ms=now_ms, until_ms=until_ms)
             await self._note(connection, who, state.value, {"group": found.id, "until_ms": until_ms})
-            return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
+            return await group_table.group_of(connection, str(found.id), now_ms=now_ms, scope=scope)
 
     @uncut
-    async def set_category(self, name: str, category: Category, *, who: str, version: str = "") -> GroupView:
+    async def set_category(
+        self, name: str, category: Category, *, who: str, version: str = "", scope: Scope = WHOLE
+    ) -> GroupView:
         async with self._writing() as connection:
             now_ms = self._now_ms()
-            found = await group_table.group_of(connection, name, now_ms=now_ms)
-            found = await unchanged_group(connection, found, version, now_ms=now_ms)
-            await group_table.set_category(connection, found, category, who=who)
+            found = await group_table.own_group(connection, name, now_ms=now_ms, scope=scope)
+            found = await unchanged_group(connection, found, version, now_ms=now_ms, scope=scope)
+            await group_changes.set_category(connection, found, category, who=who)
             await self._note(connection, who, "category", {"group": found.id, "category": category.value})
-            return await group_table.group_of(connection, str(found.id), now_ms=now_ms)
+            return await group_table.group_of(connection, str(found.id), now_ms=now_ms, scope=scope)
 
     @uncut
     async def add_note(
-        self, name: str, text: str, *, who: str, once: bool = False, version: str = ""
+        self,
+        name: str,
+        text: str,
+        *,
+        who: str,
+        once: bool = False,
+        version: str = "",
+        scope: Scope = WHOLE,
     ) -> GroupView:
         """`once`: unless the group has this very note. `version`: only while the group is this one."""
         async with self._writing() as connection:
             now_ms = self._now_ms()
-            found = await group_table.group_of(connection, name, now_ms=now_ms)
-            found = await unchanged_group(connection, found, version, now_ms=now_ms)
-            if once and await group_table.has_note(connection, found, text):
+            found = await group_table.own_group(connection, name, now_ms=now_ms, scope=scope)
+            found = await unchanged_group(connection, found, version, now_ms=now_ms, scope=scope)
+            if once and await group_changes.has_note(connection, found, text):
                 return found
-            await group_table.add_note(connection, found, text, author=who, now_ms=now_ms)
+            await group_changes.add_note(connection, found, text, author=who, now_ms=now_ms)
             await self._note(connection, who, "note", {"group": found.id})
             return found
 
     @uncut
-    async def merge(self, into: str, other: str, *, who: str) -> GroupView:
+    async def merge(self, into: str, other: str, *, who: str, scope: Scope = WHOLE) -> GroupView:
         """Letters of both are one group's, now and later, until they are split."""
         async with self._writing() as connection:
             now_ms = self._now_ms()
-            first = await group_table.group_of(connection, into, now_ms=now_ms)
-            second = await group_table.group_of(connection, other, now_ms=now_ms)
-            await group_table.merge(connection, first, second)
+            first = await group_table.own_group(connection, into, now_ms=now_ms, scope=scope)
+            second = await group_table.own_group(connection, other, now_ms=now_ms, scope=scope)
+            await group_changes.merge(connection, first, second)
             await self._note(
                 connection, who, "merge", {"group": first.id, "into": first.key, "other": second.key}
             )
         return first
 
     @uncut
-    async def split(self, key: str, *, who: str) -> None:
+    async def split(self, key: str, *, who: str, scope: Scope = WHOLE) -> None:
         """A merged group is one of its own again."""
         async with self._writing() as connection:
-            await group_table.split(connection, key)
+            await group_changes.split(connection, key, now_ms=self._now_ms(), scope=scope)
             await self._note(connection, who, "split", {"key": key})
 
     async def last_discard(self, who: str) -> DiscardTold | None:

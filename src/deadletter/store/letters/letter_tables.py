@@ -57,7 +57,9 @@ groups: Final = table(
     column("reopened_ms", BigInteger),
     column("reopened_release", String),
     column("merged_into", BigInteger),
+    column("vhost", BigInteger),
 )
+"""`vhost`: in which all its letters failed; empty where they are of several, or nobody knows."""
 letters: Final = table(
     "deadletter_letters",
     column("id", BigInteger),
@@ -124,7 +126,9 @@ notes: Final = table(
     column("at_ms", BigInteger),
     column("author", String),
     column("text", String),
+    column("of_several", Boolean),
 )
+"""`of_several`: written of a group that had letters of several vhosts, and was parted since."""
 groupings: Final = table(
     "deadletter_groupings",
     column("id", BigInteger),

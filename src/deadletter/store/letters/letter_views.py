@@ -19,6 +19,8 @@ class GroupView:
 
     id: int
     key: str
+    vhost: str = ""
+    """In which its letters failed; empty where they are of several, or nobody knows."""
     origin: str
     title: str
     culprit: str
@@ -77,6 +79,8 @@ class GroupDetail:
     samples: tuple[LetterRow, ...]
     merged: tuple[str, ...]
     """Keys of groups that were merged into this one."""
+    partly: bool = False
+    """Whether it has letters, too, that whoever asks does not see: then they may not change it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,10 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from deadletter.core.grouping.group_states import GroupState
+from deadletter.core.replaying.replay_plan import selection_from
 from deadletter.core.replaying.replay_states import ReplayState, SentState
-from deadletter.store.groups import group_table
+from deadletter.errors import NotAllowed, NotStored
+from deadletter.store.groups import group_changes, group_table
 from deadletter.store.letters import letter_changes
 from deadletter.store.letters.letter_tables import RowState, groups, letters, tallies
 from deadletter.store.replays.deploy_table import Deploy
@@ -70,15 +72,16 @@ async def _close_group(
     connection: AsyncConnection, row: Any, number: int, release: Deploy | None, now_ms: int
 ) -> None:
     """One that is resolved is closed: nothing of it is left and nothing came back. One that is open is
-    resolved, where a release cured it or the person who started the replay asked for that."""
+    resolved, where a release cured it or the person who started the replay asked for that. One with letters
+    that this person does not see stays as it is: they could not say it either."""
     group = await group_table.group_of(connection, str(number), now_ms=now_ms)
-    if group.open or await _claimed(connection, number):
+    if group.open or await _claimed(connection, number) or not await _is_theirs(connection, row, group.id):
         return
     if group.state is GroupState.RESOLVED:
         action = "closed"
     elif group.state is GroupState.OPEN and (row.resolves or release is not None):
         action = GroupState.RESOLVED.value if release is None else RESOLVED_BY_RELEASE
-        await group_table.set_state(connection, group, GroupState.RESOLVED, now_ms=now_ms, until_ms=None)
+        await group_changes.set_state(connection, group, GroupState.RESOLVED, now_ms=now_ms, until_ms=None)
     else:
         return
     detail: dict[str, object] = {"group": number, "replay": row.id}
@@ -86,10 +89,20 @@ async def _close_group(
         detail |= {"service": release.service, "release": release.release}
         by = f"{RESOLVED_BY_RELEASE} {release.release} of {release.service}"
         said = f"{by}: nothing of replay {row.id} came back"
-        await group_table.add_note(connection, group, said, author=row.who, now_ms=now_ms)
+        await group_changes.add_note(connection, group, said, author=row.who, now_ms=now_ms)
     await letter_changes.noted(
         connection, who=row.who, action=action, detail=json.dumps(detail), now_ms=now_ms
     )
+
+
+async def _is_theirs(connection: AsyncConnection, row: Any, group: int) -> bool:
+    """Whether whoever started this replay sees all of a group."""
+    scope = selection_from(json.loads(row.selection)).scope
+    try:
+        await group_table.own_group(connection, str(group), now_ms=0, scope=scope)
+    except (NotStored, NotAllowed):
+        return False
+    return True
 
 
 async def _claimed(connection: AsyncConnection, group: int) -> bool:

@@ -50,6 +50,7 @@ from deadletter.store.replays.replay_rows import (
 from deadletter.store.replays.replay_tables import replays
 from deadletter.store.replays.replay_views import ClaimedLetter, ReplayedLetter, ReplayView
 from deadletter.store.replays.returned_letters import visits_of
+from deadletter.store.replays.under_way import UnderWay
 
 _GOES_ON = (ReplayState.FREEZING, ReplayState.RUNNING, ReplayState.PAUSED)
 _GIVEN_UP = (ReplayState.STOPPED, ReplayState.CANCELLED)
@@ -63,6 +64,7 @@ class ReplayStore:
         self._writing = store.connections.writing
         self._now_ms = store.now_ms
         self._dictionaries = KnownDictionaries()
+        self._under_way = UnderWay(self._reading)
 
     # -- beginning ---------------------------------------------------------------------------------------
     @uncut
@@ -105,6 +107,8 @@ class ReplayStore:
         """The replays that are this instance's now: those it holds, and those that nobody holds any more,
         whose letters that were being sent wait again and are doubtful. Paused, stopped and cancelled ones
         too, as long as an outcome is not known."""
+        if vhosts is not None and not await self._under_way.any_of(vhosts):
+            return []
         free = or_(replays.c.holder == instance, replays.c.held_until_ms < now_ms)
         asked = select(replays.c.id, replays.c.holder, replays.c.marked_to)
         asked = asked.where(replays.c.ended_ms.is_(None), free)

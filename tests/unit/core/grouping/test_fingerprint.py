@@ -13,6 +13,11 @@ from deadletter.core.grouping.fingerprint import Fingerprint, Kind, Symptom, fin
 from deadletter.core.grouping.grouping_rules import Grouping, GroupingRule, unknown_slots
 
 EMPTY: dict[str, object] = {}
+SHOWN = """Traceback (most recent call last):
+  File "/srv/a.py", line 3, in f
+    g()
+ValueError: the account is closed"""
+"""A stack that is remembered but for what its error says."""
 
 
 def symptom(work: Callable[[], object], origin: str = "orders", **headers: object) -> Symptom:
@@ -107,6 +112,31 @@ def test_it_tells_what_counted() -> None:
     counted = {part.kind: part.text for part in found.parts if part.counted}
     assert counted[Kind.SOURCE] == 'raise LookupError(f"no customer called {name} here")'
     assert Kind.MESSAGE not in counted
+
+
+@pytest.mark.parametrize(
+    "grouping",
+    [
+        Grouping(),
+        Grouping(rules=(GroupingRule(group="one"),)),
+        Grouping(rules=(GroupingRule(group="{default}"),)),
+    ],
+    ids=["plain", "rule", "default"],
+)
+@pytest.mark.parametrize("header", ["", "card-refused"], ids=["no header", "header"])
+def test_queues_of_one_name_in_two_vhosts_are_two(grouping: Grouping, header: str) -> None:
+    """Also where the stack is known already, a rule names the group, or the letter does."""
+    told = symptom(lambda: closed("ann"), **({"deadletter-fingerprint": header} if header else {}))
+    told = told._replace(failure=told.failure and told.failure._replace(stack=SHOWN))
+    shop, bank, unknown = (told._replace(vhost=vhost) for vhost in ("shop", "bank", ""))
+    assert len({grouping.of(one).key for one in (shop, bank, unknown)}) == 3
+    assert grouping.of(shop).key == grouping.of(shop._replace(headers=dict(shop.headers or {}))).key
+    first = [(part.kind, part.text, part.counted) for part in grouping.of(shop).parts[:2]]
+    assert first == [(Kind.VHOST, "shop", True), (Kind.ORIGIN, "orders", True)]
+    assert all(part.kind is not Kind.VHOST for part in grouping.of(unknown).parts)
+    for one in (shop, unknown):
+        places = [part for part in grouping.of(one).parts if part.kind in (Kind.VHOST, Kind.ORIGIN)]
+        assert len(places) == (2 if one is shop else 1), "each is told once"
 
 
 # -- rules -----------------------------------------------------------------------------------------------

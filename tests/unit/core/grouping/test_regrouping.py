@@ -14,8 +14,8 @@ from deadletter.core.grouping.in_app import OwnCode
 from deadletter.core.grouping.regrouping import GroupNow, GroupSettling
 
 
-def now(letters: int, root: int, *, said: bool = False) -> GroupNow:
-    return GroupNow(root=root, letters=letters, said=said)
+def now(letters: int, root: int, *, said: bool = False, vhost: int | None = None) -> GroupNow:
+    return GroupNow(root=root, letters=letters, said=said, vhost=vhost)
 
 
 def test_the_heir_got_most_also_through_a_group_that_is_gone() -> None:
@@ -37,6 +37,19 @@ def test_what_was_said_goes_where_most_went_and_nowhere_else() -> None:
     assert GroupSettling(groups, {(1, 3): 5}).settled().said == {}, "somebody said something of it"
     groups |= {1: now(8, 1, said=True), 3: now(6, 3)}
     assert GroupSettling(groups, {(1, 3): 5}).settled().said == {}, "it has kept the most"
+
+
+def test_what_was_said_goes_to_one_group_in_each_vhost() -> None:
+    """A group of two vhosts is parted: it was said of both."""
+    groups = {1: now(0, 1, said=True), 2: now(5, 2, vhost=7), 3: now(2, 3, vhost=8), 4: now(1, 4, vhost=8)}
+    moved = {(1, 2): 5, (1, 3): 2, (1, 4): 1}
+    assert GroupSettling(groups, moved).settled().said == {2: 1, 3: 1}
+    groups[1] = now(0, 1, said=True, vhost=8)
+    groups[2] = now(5, 2, vhost=8)
+    assert GroupSettling(groups, moved).settled().said == {2: 1}, "of one vhost it goes to one"
+    groups = {1: now(0, 1, said=True), 2: now(9, 2, vhost=7), 3: now(0, 3, vhost=8)}
+    said = GroupSettling(groups, {(1, 2): 2, (1, 3): 5}).settled().said
+    assert said == {}, "letters that went to another vhost, and are gone, are none of these"
 
 
 def test_merged_ones_follow_their_first_one() -> None:

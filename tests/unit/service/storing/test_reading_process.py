@@ -27,8 +27,10 @@ from tests.letters import letter, letters
 
 from deadletter.core.grouping.compression import unpacked
 from deadletter.core.grouping.dictionaries import Dictionaries, Dictionary, PackedContent
+from deadletter.core.grouping.fingerprint import Kind
 from deadletter.core.grouping.grouping_rules import GROUPED_BY_DEFAULT, Grouping, GroupingRule
 from deadletter.core.grouping.letter_frame import dictionary_of, framed
+from deadletter.core.grouping.letter_words import words_of
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.guards import switch
 from deadletter.core.letter import names
@@ -39,7 +41,7 @@ from deadletter.core.letter.parking import Cause
 from deadletter.core.letter.wrapping import wrap
 from deadletter.service.storing import reading_process, reading_worker
 from deadletter.service.storing.reading_process import BatchReader
-from deadletter.service.storing.reading_worker import Answers, Questions, Reader, Unread
+from deadletter.service.storing.reading_worker import Answers, Questions, Reader, ReadingTask, Unread
 from deadletter.service.telling.service_events import Recovered, ServiceEvent, Trouble
 
 FULL = 100
@@ -144,12 +146,23 @@ _ANY = st.builds(
 @given(st.lists(_ANY, max_size=6), st.sampled_from([GROUPED_BY_DEFAULT, RULES]))
 def test_what_is_read_of_any_letter_is_the_same(made: list[RawMessage], grouping: Grouping) -> None:
     batch = [unread(one) for one in made]
-    assert repr(there(batch, Reader(grouping))) == repr(here(batch, grouping))
+    assert repr(there(batch, Reader(ReadingTask(grouping)))) == repr(here(batch, grouping))
+
+
+@given(st.lists(_ANY, max_size=6))
+def test_where_texts_are_divided_there_are_their_words_and_no_text(made: list[RawMessage]) -> None:
+    batch = [unread(one) for one in made]
+    told = there(batch, Reader(ReadingTask(GROUPED_BY_DEFAULT, divide=True)))
+    for one, whole in zip(told, here(batch), strict=True):
+        assert one is not None
+        assert one.words is not None
+        assert sorted(one.words.split()) == sorted(set(words_of(whole.text)))
+        assert repr(one._replace(text=whole.text, words=None)) == repr(whole)
 
 
 def test_fingerprints_are_sent_once_and_numbers_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_worker, "KNOWN", 3)
-    reader, answers, questions = Reader(GROUPED_BY_DEFAULT), Answers(), Questions()
+    reader, answers, questions = Reader(ReadingTask(GROUPED_BY_DEFAULT)), Answers(), Questions()
     sizes: list[int] = []
     for origin in ("a", "a", "b", "c", "d", "a", "d", "e", "f", "g", "a", "b"):
         batch = [
@@ -170,11 +183,11 @@ def test_a_letter_that_cannot_be_read_has_no_answer(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(reading_worker, "stored_letter", picky)
     batch = [unread(one) for one in letters("n", 3)]
     first, _, last = here(batch)
-    assert there(batch, Reader(GROUPED_BY_DEFAULT)) == [first, None, last]
+    assert there(batch, Reader(ReadingTask(GROUPED_BY_DEFAULT))) == [first, None, last]
 
 
 def test_letters_are_packed_with_the_dictionary_of_their_group() -> None:
-    reader, answers, questions = Reader(GROUPED_BY_DEFAULT), Answers(), Questions()
+    reader, answers, questions = Reader(ReadingTask(GROUPED_BY_DEFAULT)), Answers(), Questions()
     known = Dictionaries()
     batch = [unread(one) for one in letters("a letter that is like the one before", 3)]
     keys = {one.fingerprint.key for one in here(batch)}
@@ -290,7 +303,10 @@ async def test_other_rules_reach_it() -> None:
     async with reading([], rules) as reader:
         await begun(reader)
         read = await reader.read(odd())
-        assert len({one.fingerprint.parts[1] for one in read if isinstance(one, StoredLetter)}) <= 2
+        made = [one.fingerprint.parts for one in read if isinstance(one, StoredLetter)]
+        ruled = [[part for part in parts if part.kind is Kind.RULE] for parts in made]
+        assert all(ruled)
+        assert len({one.text for parts in ruled for one in parts}) <= 2
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
