@@ -65,7 +65,6 @@ COUNT: Final = 1_000_000
 SERVED: Final = 100_000
 BESIDE: Final = 20_000
 GROUPS: Final = 2_000
-BATCH: Final = 1_000
 PACE_BAR: Final = 5_000
 GROWN_BAR: Final = 1.3
 ASKED_BAR_MS: Final = 150.0
@@ -76,7 +75,7 @@ FORGOTTEN: Final = 100_000
 STOPPED_BAR_MS: Final = 100.0
 ASKED: Final = 40
 ALONE: Final = 200
-_BUNCH: Final = 20 * BATCH
+_BUNCH: Final = 20_000
 _PRESSED: Final = 2_000
 _LEVEL: Final = 6
 _FATE: Final = LetterFate(step=Step.STORED, source=PARKED)
@@ -97,7 +96,7 @@ def main() -> int:
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     report.warn_if_busy(console, load, cores, is_busy=load > BUSY_PER_CORE * cores)
     console.print(
-        f"{options.count:,} letters in {options.groups:,} groups, batches of {BATCH:,}; {cores} cores, "
+        f"{options.count:,} letters in {options.groups:,} groups; {cores} cores, "
         f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     )
     bars: list[Bar] = []
@@ -202,7 +201,7 @@ async def _fill(url: str, count: int, groups: int, told: Callable[[int, float], 
         if isinstance(event, Trouble):
             troubles.append(event)
 
-    keeper = Storekeeper(url, batch=BATCH, retention={}, emit=heard)
+    keeper = Storekeeper(url, retention={}, emit=heard)
     running = asyncio.create_task(keeper.run())
     cpu, children = 0.0, _cpu_of_children_s()
     try:

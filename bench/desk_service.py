@@ -28,7 +28,6 @@ from deadletter.amqp.publisher import publish_all
 from deadletter.core.letter.message import RawMessage
 from deadletter.core.letter.names import PARKED
 
-BATCH: Final = 1_000
 _DESK: Final = "[desk]\ningest = true\n"
 _LOOK_S: Final = 0.01
 _STALLED_S: Final = 60.0

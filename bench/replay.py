@@ -30,7 +30,7 @@ from rich.console import Console
 
 from bench import report, sites
 from bench.conditions import BUSY_PER_CORE
-from bench.desk import BATCH, GROUPS, place
+from bench.desk import GROUPS, place
 from bench.desk_letters import letters
 from bench.errors import BenchError
 from bench.figures import Bar
@@ -49,6 +49,7 @@ from deadletter.errors import DeadletterError
 from deadletter.store.letters.letter_store import open_letters
 from deadletter.store.replays.replay_store import ReplayStore
 
+_BATCH: Final = 1_000
 COUNT: Final = 50_000
 ROUNDS: Final = 3
 MOVE: Final = "move"
@@ -165,7 +166,7 @@ async def _replay(options: argparse.Namespace, vhost: Vhost, name: str, url: str
 async def _fill(url: str, vhost: str, count: int) -> None:
     some = letters(count, groups=min(GROUPS, count))
     async with open_letters(url) as store:
-        while batch := list(islice(some, BATCH)):
+        while batch := list(islice(some, _BATCH)):
             now_ms = int(time.time() * 1000)
             await store.ingest([stored_letter(one, now_ms=now_ms, vhost=vhost) for one in batch])
 

@@ -193,6 +193,7 @@ async def test_it_is_in_no_answer(secret_ids: tuple[Desk, list[int], MoreSources
     }
     paths |= {f"/policies?letter={one}" for one in ids}
     paths |= {"/letters?q=origin:stacked&facets=1", "/replays/new?group=" + str(mine[0])}
+    paths |= {f"/replays/new?group={one}&recipe=by-tenant" for one in mine}
     found = set()
     for path in sorted(paths):
         for accept in ("application/json",) if path.startswith("/api") else ("text/html",):
@@ -306,3 +307,35 @@ async def test_of_a_letter_that_is_hidden_whole_no_error_is_told_in_words(
 
 def bearer(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer dlq_{name}"}
+
+
+async def test_a_recipe_of_others_is_tried_and_used_by_its_name(
+    secret_ids: tuple[Desk, list[int], MoreSources],
+) -> None:
+    desk, ids, _ = secret_ids
+    row = (await desk.client.get(f"/api/v1/letters/{ids[-1]}", headers=bearer("anna"))).json()["letter"]
+    address = f"/replays/new?id={row['id']}&recipe=by-tenant&pace=all"
+    for name, shown in (("olga", False), ("anna", True)):
+        status, text = await seen(desk, name, address)
+        assert status == 200, text
+        assert "would change" in text
+        assert ("What it changes is not shown" not in text) is shown
+        assert ("if .body.tenant" in text) is shown
+    status, text = await seen(desk, "olga", f"/replays/new?id={row['id']}&edit=.&pace=all")
+    assert status == 403
+    assert "may not edit letters here" in text
+    tried = re.search(r'name="tried" value="(\w+)"', (await seen(desk, "olga", address))[1])
+    assert tried is not None
+    form = {"wish": address, "tried": tried[1], "why": "", "run": "r1", "anyway": "1"}
+    begun = await desk.client.post(
+        "/replays",
+        data=form | {"tried": "0" * 16},
+        headers=bearer("olga") | {"sec-fetch-site": "same-origin", "accept": "text/html"},
+    )
+    assert begun.status_code == 422, "not as it was tried"
+    begun = await desk.client.post(
+        "/replays",
+        data=form,
+        headers=bearer("olga") | {"sec-fetch-site": "same-origin", "accept": "text/html"},
+    )
+    assert begun.status_code == 303, begun.text

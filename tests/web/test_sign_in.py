@@ -16,14 +16,17 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Response
 from tests.web.conftest import Desk, Opened
 
 from deadletter.config.settings import DeskToken
 from deadletter.core.access.rights import Role
 from deadletter.core.access.token_hash import hashed
+from deadletter.desk.access.access import Access
 from deadletter.desk.access.person import Person
 from deadletter.desk.door import attempts
 from deadletter.desk.door.attempts import Attempts
+from deadletter.desk.door.doorman import Doorman
 from deadletter.desk.door.keyring import Key
 from deadletter.desk.door.sessions import RENEWED_S, Session, Sessions
 from deadletter.desk.door.sign_in_page import inside
@@ -312,6 +315,17 @@ async def test_who_tries_too_often_waits(opened: Opened) -> None:
             assert (await desk.client.post("/api/sweeps", json={}, headers=given)).status_code == 429
             assert (await desk.client.get("/health/live", headers=given)).status_code == 200
         assert await asked_with(desk, written()) == 200, "who is in stays in"
+
+
+async def test_programs_count_among_all_where_trying_could_find_their_token() -> None:
+    doorman = Doorman(Access(host="127.0.0.1", token="s3cret", home_token=lambda: HOME))
+    for number in range(attempts.OF_ALL):
+        await doorman.bearer("Bearer", "wrong", f"10.1.{number // 250}.{number % 250}")
+    for token, status in (("s3cret", 429), ("x", 429), ("x" * 50, 401)):
+        answer = await doorman.bearer("Bearer", token, "10.0.0.1")
+        assert isinstance(answer, Response)
+        assert answer.status_code == status
+    assert not isinstance(await doorman.bearer("Bearer", HOME, "10.0.0.1"), Response)
 
 
 async def test_who_has_a_right_token_comes_in_whatever_others_try_from_there(opened: Opened) -> None:

@@ -173,7 +173,8 @@ class DeskSettings:
     asked: bool = False
     """Whether somebody said so, by `ingest` or by `queues`: else letters come into a store that is there
     anyway, if they are as safe in it as in their queue."""
-    batch: int = 1_000
+    batch: int | None = None
+    """None: as many as are good for the database."""
     retention: Retention = _KEPT
     """Of `deadletter.parked`, in whichever vhost, unless `queues` names it."""
     queues: tuple[DeskQueue, ...] = ()

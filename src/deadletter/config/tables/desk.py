@@ -203,8 +203,12 @@ class Desk(Table):
         "where they are grouped and found. Unless somebody says true: only where the store outlasts a "
         "restart.",
     )
-    batch: int = Field(
-        default=1_000, ge=1, le=5_000, description="At most so many letters come into the store at once."
+    batch: int | None = Field(
+        default=None,
+        ge=1,
+        le=5_000,
+        description="At most so many letters come into the store at once. Without it: 1000, on PostgreSQL "
+        "2000.",
     )
     retention: RetentionTable = Field(
         default=as_written({}), description="How long letters stay in the store."

@@ -20,7 +20,11 @@ from deadletter.desk.access.access import Access
 from deadletter.desk.access.person import Person
 from deadletter.desk.access.present import person
 from deadletter.desk.access.rightful_records import masks_for, scope_of
-from deadletter.desk.access.typed_texts import recipe_without_texts, replay_without_texts
+from deadletter.desk.access.typed_texts import (
+    recipe_without_texts,
+    replay_without_texts,
+    trial_without_texts,
+)
 from deadletter.errors import NotAllowed
 from deadletter.operations.replays.replay_told import (
     TRIED,
@@ -142,8 +146,12 @@ class RightfulReplays:
     async def try_edit(
         self, selection: LetterQuery, edit: EditWish, *, after: int | None = None, limit: int = TRIED
     ) -> EditTried:
-        self._edits()
-        return await self._replays.try_edit(selection, edit, after=after, limit=limit)
+        """Who may not see all of a letter is told how many a recipe, which others wrote, would change."""
+        if not self._masks or edit.program:
+            self._edits()
+            return await self._replays.try_edit(selection, edit, after=after, limit=limit)
+        self._may(Action.REPLAY, "")
+        return trial_without_texts(await self._replays.try_edit(selection, edit, after=after, limit=limit))
 
     async def recipes(self) -> Recipes:
         told = await self._replays.recipes()

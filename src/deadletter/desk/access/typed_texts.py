@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from deadletter.core.access.field_masks import MASKED
 from deadletter.operations.journal.journal import AuditPage
-from deadletter.operations.replays.replay_told import ReplayTold
+from deadletter.operations.replays.replay_told import EditTried, ReplayTold
 from deadletter.store.replays.recipe_table import Recipe
 
 _OF_A_SEARCH: Final = ("text", "where", "error")
@@ -27,6 +27,12 @@ def replay_without_texts(told: ReplayTold) -> ReplayTold:
 def recipe_without_texts(recipe: Recipe) -> Recipe:
     """It is used by its name."""
     return replace(recipe, program=MASKED)
+
+
+def trial_without_texts(tried: EditTried) -> EditTried:
+    """How many letters a recipe would change, and which it cannot."""
+    failures = tuple(replace(one, why=(MASKED,)) for one in tried.failures)
+    return replace(tried, program=MASKED, sample=(), failures=failures)
 
 
 def audit_without_texts(page: AuditPage) -> AuditPage:

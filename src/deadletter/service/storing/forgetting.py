@@ -32,6 +32,8 @@ from deadletter.store.letters.letter_views import RegroupStage
 
 LOOK_S: Final = 10.0
 PAUSE_S: Final = 0.02
+JUDGED_REST: Final = 4.0
+"""Judging groups waits so many times as long as it took: nobody is in a hurry for it, and letters come."""
 STORE_RETENTION: Final = "store:retention"
 """The name of the trouble when nothing can be forgotten."""
 
@@ -56,7 +58,7 @@ async def forget(
                 if gone:
                     emit(Confirmed(fates={fates[queue]: gone}))
             await _in_portions(store.fold_counts)
-            await _in_portions(store.judge_some)
+            await _in_portions(store.judge_some, rest=JUDGED_REST)
             now = await store.regrouping.told(grouping)
             was, seen = seen, GroupingSeen(digest=now.digest, behind=now.stage is not RegroupStage.DONE)
             if seen != was and (seen.behind or was is not None):
@@ -79,7 +81,7 @@ def mistake(error: Exception) -> str:
     return f"a mistake of ours, please report it: {type(error).__name__}: {shown(str(error), 300)}"
 
 
-async def _in_portions(portion: Callable[[], Awaitable[int]]) -> int:
+async def _in_portions(portion: Callable[[], Awaitable[int]], *, rest: float = 1.0) -> int:
     loop = asyncio.get_running_loop()
     total = 0
     while True:
@@ -88,4 +90,4 @@ async def _in_portions(portion: Callable[[], Awaitable[int]]) -> int:
         if not done:
             return total
         total += done
-        await asyncio.sleep(max(PAUSE_S, loop.time() - started))
+        await asyncio.sleep(max(PAUSE_S, rest * (loop.time() - started)))

@@ -2,8 +2,8 @@
 
 A letter that somebody brings (`take`) waits, unacked, for a batch. A batch is read, by a second process where
 there are many letters (`reading_process`), and then written, in one transaction; while it is written the next
-one is read, and the one after that gathers. When it is committed the letter's verdict is `Drop`: its home is
-the store now.
+ones are read (`read_ahead`), and the one after those gathers. When it is committed the letter's verdict is
+`Drop`: its home is the store now.
 
 **The store is away** (it does not answer, is locked, read-only, full, is another file than it was): what is
 in hand is tried again for some seconds, which outlasts a restart. After that it is let go, `working` is
@@ -38,6 +38,7 @@ from deadletter.core.letter.letter import Letter
 from deadletter.errors import DeadletterError, StoreError, StoreRefused, StoreUnreachable, TableMissing
 from deadletter.move.verdict import Drop, Leave, Verdict
 from deadletter.service.storing.forgetting import forget
+from deadletter.service.storing.read_ahead import AHEAD, ReadAhead
 from deadletter.service.storing.reading_process import BatchReader
 from deadletter.service.telling.service_events import (
     STORE_LETTERS,
@@ -50,6 +51,10 @@ from deadletter.store.letters.letter_store import LetterStore, open_letters
 from deadletter.store.replays.replay_store import ReplayStore
 from deadletter.store.store_address import PostgresAddress, parse
 
+BATCH: Final = 1_000
+BATCH_POSTGRES: Final = 2_000
+"""Of more letters more are of one group, whose row is written once. SQLite has one writer at a time: who
+resolves a group waits for a batch."""
 GATHER_S: Final = 0.02
 """How long a batch waits for more letters; while others are read and written it gathers anyway."""
 HOLD_S: Final = 10.0
@@ -104,11 +109,14 @@ class Storekeeper:
         self,
         url: str,
         *,
-        batch: int,
+        batch: int | None = None,
         retention: Mapping[tuple[str, str], Retention],
         grouping: Grouping = GROUPED_BY_DEFAULT,
         emit: Callable[[ServiceEvent], None],
     ) -> None:
+        self.address: Final = parse(url)
+        on_postgres = isinstance(self.address, PostgresAddress)
+        batch = batch or (BATCH_POSTGRES if on_postgres else BATCH)
         self.working: bool = False
         """Whether letters may be brought."""
         self.on_change: list[Callable[[], None]] = []
@@ -116,16 +124,14 @@ class Storekeeper:
         """The replays of the store while it is open;"""
         self.store: LetterStore | None = None
         """and the store itself."""
-        self.prefetch: Final = 3 * batch
-        """One batch is written, the next one is read, and the one after that gathers."""
-        self.address: Final = parse(url)
+        self.prefetch: Final = (2 + AHEAD) * batch
+        """One batch is written, the next ones are read, and the one after those gathers."""
         self._url = url
         self._batch = batch
         self._retention = retention
         self._grouping = grouping
         self._emit = emit
-        takes_words = isinstance(self.address, PostgresAddress)
-        self._reader = BatchReader(grouping, batch=batch, emit=emit, divide=takes_words)
+        self._reader = BatchReader(grouping, batch=batch, emit=emit, divide=on_postgres)
         self._brought: deque[_Brought] = deque()
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()
@@ -195,12 +201,10 @@ class Storekeeper:
         forgetting = asyncio.ensure_future(
             forget(store, self._retention, self._emit, grouping=self._grouping)
         )
-        reading = asyncio.ensure_future(self._read_next())
+        reading = ReadAhead(self._read_next)
         try:
             while True:
-                batch = await reading
-                reading = asyncio.ensure_future(self._read_next())
-                if batch:
+                if batch := await reading.next():
                     await self._put(store, batch)
                     self._failures = 0
         except StoreError:
@@ -209,11 +213,10 @@ class Storekeeper:
         finally:
             self.replays = self.store = None
             well.cancel()
-            reading.cancel()
             forgetting.cancel()
-            await asyncio.wait({reading, forgetting})
-            if not reading.cancelled() and reading.exception() is None:
-                _leave(reading.result())
+            await asyncio.wait({forgetting})
+            for batch in await reading.end():
+                _leave(batch)
 
     async def _read_next(self) -> list[_Read]:
         """The next batch, read. Those that cannot be read are told so."""

@@ -248,20 +248,20 @@ async def test_a_batch_is_read_while_another_one_is_written(
     monkeypatch.setattr(LetterStore, "ingest", gated)
     async with keeping(f"sqlite:///{tmp_path / 'letters.db'}", []) as keeper:
         verdicts = [take(keeper, one) for one in some(keeper.prefetch)]
-        await at_work(2)
-        assert calls == [10, 10], "the third gathers"
+        await at_work(3)
+        assert calls == [10, 10, 10], "the fourth gathers"
         assert not any(one.done() for one in verdicts)
         writes.set()
         async with asyncio.timeout(60):
-            assert await asyncio.gather(*verdicts) == [Drop(fate=FATE)] * 30
+            assert await asyncio.gather(*verdicts) == [Drop(fate=FATE)] * 40
         writes.clear()
         verdicts = [take(keeper, one) for one in some(keeper.prefetch, "late")]
-        await at_work(5)
+        await at_work(7)
         monkeypatch.setattr(storekeeper, "LAST_BEGIN_S", -1.0)
         keeper.hurry()
         writes.set()
         async with asyncio.timeout(60):
-            assert await asyncio.gather(*verdicts) == [Drop(fate=FATE)] * 10 + [Leave()] * 20
+            assert await asyncio.gather(*verdicts) == [Drop(fate=FATE)] * 10 + [Leave()] * 30
 
 
 async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:

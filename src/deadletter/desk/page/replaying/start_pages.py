@@ -60,6 +60,11 @@ class StartLook:
         ]
 
     @property
+    def hidden(self) -> bool:
+        """Whether it would change letters in a way that is not for these eyes."""
+        return self.trial is not None and self.trial.changed > 0 and not self.trial.sample
+
+    @property
     def failures(self) -> list[tuple[int, str]]:
         found = self.trial.failures[:_FAILURES] if self.trial is not None else ()
         return [(one.letter, "; ".join(one.why)) for one in found]
@@ -127,7 +132,9 @@ async def _look(replays: Replays, asked: ReplayAsked, now_ms: int) -> StartLook:
     if wish.edit != UNCHANGED:
         selection = replace(wish.selection, vhost=wish.vhost or None)
         trial = await replays.try_edit(selection, wish.edit, limit=TRIED)
-        code = tried_code(asked, trial.program)
+        # who does not see a recipe's program has tried it as it was saved then
+        saved = await replays.recipe(wish.edit.recipe) if wish.edit.recipe else None
+        code = tried_code(asked, trial.program if saved is None else f"{trial.program} {saved.made_ms}")
     return StartLook(wish=wish, told=told, trial=trial, code=code)
 
 
