@@ -40,9 +40,9 @@ _PORTION: Final = 500
 _LOOKED_INTO: Final = 50
 _FEW: Final = 500
 """So few letters are looked into one by one, without asking the index of words."""
-_OF_A_TIME: Final = 250_000
 _FEW_ROWS: Final = 5_000
 """The same where their rows say enough: the index would tell of all letters that have the word."""
+_OF_A_TIME: Final = 250_000
 _MAX_WORDS: Final = 20
 _GROUPS_READ: Final = 20_000
 """In so many groups, the last to fail, a part of a word is looked for."""
@@ -309,20 +309,15 @@ async def _vhosts(connection: AsyncConnection, queue: int) -> list[int]:
 async def _died(connection: AsyncConnection, query: LetterQuery) -> list[ColumnElement[bool]]:
     """Of some it is told by index between which ids they are: those that died then came nearly in that order.
     Of many it is not: whoever goes through the ids meets them soon."""
-    column = letters.c.died_ms
-    conditions: list[ColumnElement[bool]] = []
-    if query.died_from_ms is not None:
-        conditions.append(column >= query.died_from_ms)
-    if query.died_until_ms is not None:
-        conditions.append(column < query.died_until_ms)
+    column, since_ms, until_ms = letters.c.died_ms, query.died_from_ms, query.died_until_ms
+    conditions: list[ColumnElement[bool]] = [] if since_ms is None else [column >= since_ms]
+    conditions += [] if until_ms is None else [column < until_ms]
     # no more than so many: PostgreSQL would look for the least id among all ids, until one is of that time
     some = select(letters.c.id).where(*conditions).limit(_OF_A_TIME).subquery()
     bounds = select(func.count(), func.min(some.c.id), func.max(some.c.id))
     found, first, last = (await connection.execute(bounds)).one()
-    if not found:
-        return [false()]
-    if found == _OF_A_TIME:
-        return conditions
+    if found in (0, _OF_A_TIME):
+        return conditions if found else [false()]
     return [*conditions, letters.c.id.between(int(first), int(last))]
 
 
