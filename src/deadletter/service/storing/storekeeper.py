@@ -214,9 +214,9 @@ class Storekeeper:
             self.replays = self.store = None
             well.cancel()
             forgetting.cancel()
-            await asyncio.wait({forgetting})
             for batch in await reading.end():
                 _leave(batch)
+            await asyncio.wait({forgetting})
 
     async def _read_next(self) -> list[_Read]:
         """The next batch, read. Those that cannot be read are told so."""

@@ -264,6 +264,25 @@ async def test_a_batch_is_read_while_another_one_is_written(
             assert await asyncio.gather(*verdicts) == [Drop(fate=FATE)] * 10 + [Leave()] * 30
 
 
+async def test_what_was_read_ahead_is_let_go_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def hangs(*_: object, **__: object) -> Ingested:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(LetterStore, "ingest", hangs)
+    async with keeping(f"sqlite:///{tmp_path / 'letters.db'}", []) as keeper:
+        verdicts = [take(keeper, one) for one in some(keeper.prefetch)]
+        async with asyncio.timeout(60):
+            await begun.wait()
+            await asyncio.sleep(0.3)  # others are read meanwhile
+    assert [one.result() for one in verdicts if one.done()] == [Leave()] * keeper.prefetch
+
+
 async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'letters.db'}"
     heard: list[ServiceEvent] = []
