@@ -29,6 +29,7 @@ from bench import conditions, report, sites
 from bench.agreement import Agreement, agree, most_rounds
 from bench.errors import BenchError
 from bench.figures import Bar, exit_code
+from bench.ground import clear
 from bench.job import Job
 from bench.listening import Ears
 from bench.management import Vhost, fresh_vhost
@@ -233,6 +234,7 @@ async def _fill(url: str, kind: str, count: int) -> None:
     connection = await connect(parse_addresses(url)[0], name="bench: fill")
     try:
         channel = await connection.channel()
+        await clear(url, ENTRY, DLQ, TARGET)
         await _declare(channel, kind)
         await channel.select_confirms()
         outcome = await publish_all(channel, "", ENTRY, _letters(count))
@@ -248,8 +250,6 @@ async def _fill(url: str, kind: str, count: int) -> None:
 
 
 async def _declare(channel: Channel, kind: str) -> None:
-    for queue in (ENTRY, DLQ, TARGET):
-        await channel.delete_queue(queue)
     for queue in (DLQ, TARGET):
         await channel.declare_queue(queue, arguments={"x-queue-type": kind})
     await channel.declare_queue(

@@ -130,7 +130,7 @@ class Command:
         self._told: asyncio.Future[Told] | None = None
 
     async def go(self, job: Job) -> None:
-        arguments = ["move", job.source, job.target, "--prefetch", str(job.prefetch), "--json"]
+        arguments = ["move", job.source, job.target, "--json"]  # as it is typed: its window is its own
         started = time.perf_counter()
         # Not asyncio's: of a process that is waited for by hand the kernel tells the CPU time.
         self._process = subprocess.Popen(  # noqa: ASYNC220 -- a millisecond, and it is counted

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from deadletter.amqp.replies import Reply
 
 FLUSH_BYTES: Final = 256 * 1024
+BREATH_S: Final = 0.001
+BREATH_LEAST_BYTES: Final = 4 * 1024
+BREATH_MOST_BYTES: Final = 64 * 1024
+"""What a read brings that is worth a breath before the next one: less is no stream, more is a large read
+already."""
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Above this the connection counts as congested."""
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -87,6 +92,9 @@ class Connection(asyncio.Protocol):
         """Whether what is sent now would only wait."""
         self.on_pressure: list[Callable[[], None]] = []
         """Called whenever `congested` may have changed."""
+        self.unhurried: bool = False
+        """Whether a stream is read in large pieces, a millisecond apart, and not as soon as a byte is there.
+        A broker writes letter by letter, and to wake for six of them costs more than to read them."""
         self.closed: ConnectionEnding = ConnectionEnding()
         """Done when the conversation is over, with the reason."""
         self._loop = loop
@@ -103,6 +111,7 @@ class Connection(asyncio.Protocol):
         self._gone = asyncio.Event()
         self._writable = True
         self._reading = True
+        self._breathing = False
         self._ready = asyncio.Event()
         self._ready.set()
         self._heartbeat_s = 0
@@ -143,6 +152,20 @@ class Connection(asyncio.Protocol):
                     self._on_zero(kind, payload)
         except FrameError as error:
             self.abort(error)
+        if self.unhurried and BREATH_LEAST_BYTES < len(data) < BREATH_MOST_BYTES:
+            self._breathe()
+
+    def _breathe(self) -> None:
+        """Leave what comes next in the network for a moment, so that the next read is a larger one."""
+        if self._reading and not self._breathing and self._transport is not None and not self.closed.done():
+            self._breathing = True
+            self._transport.pause_reading()
+            self._loop.call_later(BREATH_S, self._breathed)
+
+    def _breathed(self) -> None:
+        self._breathing = False
+        if self._reading and self._transport is not None and not self.closed.done():
+            self._transport.resume_reading()
 
     def _on_zero(self, kind: int, payload: bytes) -> None:
         if kind == HEARTBEAT:
@@ -235,13 +258,15 @@ class Connection(asyncio.Protocol):
         """Listen no more until `resume_reading`: the broker's deliveries wait in the network."""
         if self._reading and self._transport is not None and not self.closed.done():
             self._reading = False
-            self._transport.pause_reading()
+            if not self._breathing:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         if not self._reading and self._transport is not None and not self.closed.done():
             self._reading = True
             self._heard_at = self._loop.time()
-            self._transport.resume_reading()
+            if not self._breathing:
+                self._transport.resume_reading()
 
     # -- heartbeats --------------------------------------------------------------------------------------
     def start_heartbeats(self, interval_s: int) -> None:
@@ -329,7 +354,7 @@ class Connection(asyncio.Protocol):
         if self._ticker is not None:
             self._ticker.cancel()
         if self._transport is not None:
-            if not self._reading:
+            if self._breathing or not self._reading:
                 self._transport.resume_reading()
             # What is still buffered is not worth waiting for: a confirm can no longer come.
             if self._transport.get_write_buffer_size():

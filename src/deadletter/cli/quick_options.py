@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from deadletter import __version__
+from deadletter.cli.plain_words import WINDOW
 from deadletter.cli.terminal.options import ApiOption, ConfigFile, Json, LiftLimit, Prefetch, UrlOption
 
 app: Final = typer.Typer(
@@ -78,7 +79,7 @@ def move(
             "deadletter-deaths.",
         ),
     ] = False,
-    prefetch: Prefetch = 1000,
+    prefetch: Prefetch = WINDOW,
     lift_limit: LiftLimit = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be moved; touch nothing.")
@@ -146,7 +147,7 @@ def check(
     target_type: Annotated[
         str | None, typer.Option(metavar="quorum|classic", help="The type of targets that are created.")
     ] = None,
-    prefetch: Prefetch = 1000,
+    prefetch: Prefetch = WINDOW,
     lift_limit: LiftLimit = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be moved; create and move nothing.")

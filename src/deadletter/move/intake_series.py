@@ -26,6 +26,8 @@ from deadletter.errors import MessageError, NotFound, WireError
 from deadletter.move.intake import Intake, Window, window
 from deadletter.move.verdict import Terms
 
+UNHURRIED_FROM: Final = 500
+"""From this window on letters are read in large pieces: so many are under way, a millisecond is nothing."""
 MANY_TO_CLOSE: Final = 20
 TAKEN_S: Final = 5.0
 TAKEN_PAUSE_S: Final = 0.005
@@ -76,6 +78,8 @@ class Intakes:
 
     async def begin(self) -> None:
         """The first one."""
+        if self._terms.prefetch >= UNHURRIED_FROM:
+            self._taking.unhurried = True
         first = await self._prepare(None)
         try:
             self._strangers = await self._consumers(first.channel)  # before it is one of them
