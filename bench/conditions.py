@@ -26,6 +26,8 @@ class Conditions:
     aio_pika: str
     body_bytes: int
     prefetch: int
+    shovel_prefetch: int | None = None
+    """Where a shovel ran beside it with its own."""
     rounds: int
     most_rounds: int = 0
     """Where rounds go on until they agree."""
@@ -60,8 +62,11 @@ class Conditions:
         rounds = (
             f"{self.rounds} to {self.most_rounds}" if self.most_rounds > self.rounds else f"{self.rounds}"
         )
+        prefetch = f"prefetch {self.prefetch:,}"
+        if self.shovel_prefetch is not None:
+            prefetch += f" (the shovel its own {self.shovel_prefetch:,})"
         return (
-            f"letters of {self.body_bytes:,} bytes, prefetch {self.prefetch}, median of {rounds}; "
+            f"letters of {self.body_bytes:,} bytes, {prefetch}, median of {rounds}; "
             f"{self.cores} cores for broker and client, uvloop {self.uvloop}, "
             f"pika {self.pika}, aio-pika {self.aio_pika}; {self.at[:10]}"
         )

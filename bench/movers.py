@@ -29,15 +29,17 @@ from bench.listening import Ears
 from bench.management import fresh_vhost
 from bench.options import add_rounds, positive
 from bench.race import Course, Run, race
-from bench.racers import MOVERS
+from bench.racers import MOVERS, SHOVEL_PREFETCH
 from bench.sites import Site
+from deadletter.cli.plain_words import WINDOW
 from deadletter.errors import DeadletterError
 
 COUNT: Final = figures.BAR_COUNT
 SLOW: Final = {"aio-pika": 10_000, "checker": 2_000}
 """Movers that would take minutes: at most so many letters. Their pace does not depend on the depth."""
 BODY_BYTES: Final = 1000
-PREFETCH: Final = 1000
+PREFETCH: Final = WINDOW
+"""That of `dlq move`, which nobody gives it; so the courier, the limit and the others have it too."""
 WARM_UP: Final = 1000
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 QUEUE_TYPES: Final[tuple[QueueType, ...]] = ("classic", "quorum")
@@ -47,7 +49,7 @@ def main() -> int:
     options = _options()
     console = report.wide_console()
     around = conditions.look(body_bytes=options.body_bytes, prefetch=PREFETCH, rounds=options.rounds)
-    around = replace(around, most_rounds=options.most_rounds)
+    around = replace(around, most_rounds=options.most_rounds, shovel_prefetch=SHOVEL_PREFETCH)
     report.warn_if_busy(console, around.load, around.cores, is_busy=around.is_busy)
     runs: list[Run] = []
     try:

@@ -24,8 +24,12 @@ from bench.management import Vhost
 from bench.worker import READY, STICKS
 
 SHOVEL: Final = "shovel"
+WIDE_SHOVEL: Final = "wide shovel"
+"""The shovel with our window: what is left of a ratio between equal windows."""
+SHOVEL_PREFETCH: Final = 1000
+"""What a shovel has where nobody says otherwise."""
 COMMAND: Final = "dlq move"
-MOVERS: Final = (COMMAND, SHOVEL, "courier", "spliced", "pika", "aio-pika", "checker")
+MOVERS: Final = (COMMAND, SHOVEL, "courier", "spliced", WIDE_SHOVEL, "pika", "aio-pika", "checker")
 """In an order in which those that are compared are neighbours."""
 
 _READY_S: Final = 30.0
@@ -51,8 +55,8 @@ class Racer(Protocol):
 @asynccontextmanager
 async def ready(mover: str, vhost: Vhost, checkout: Checkout = HERE) -> AsyncIterator[Racer]:
     """A mover that waits for the word, and is gone afterwards however the race ended."""
-    if mover == SHOVEL:
-        shovel = Shovel(vhost)
+    if mover in (SHOVEL, WIDE_SHOVEL):
+        shovel = Shovel(vhost, SHOVEL_PREFETCH if mover == SHOVEL else None)
         try:
             yield shovel
         finally:
@@ -175,21 +179,23 @@ class Command:
 
 
 class Shovel:
-    """RabbitMQ's own mover: a dynamic shovel that acks on confirm and ends after so many letters."""
+    """RabbitMQ's own mover: a dynamic shovel that acks on confirm and ends after so many letters. Without a
+    prefetch of its own it takes that of the job."""
 
     to_exit = False
     ended = False
     _name: Final = "bench"
 
-    def __init__(self, vhost: Vhost) -> None:
+    def __init__(self, vhost: Vhost, prefetch: int | None = None) -> None:
         self._vhost = vhost
+        self._prefetch = prefetch
 
     async def go(self, job: Job) -> None:
         value = {
             "src-protocol": "amqp091",
             "src-uri": job.url,
             "src-queue": job.source,
-            "src-prefetch-count": job.prefetch,
+            "src-prefetch-count": self._prefetch or job.prefetch,
             "src-delete-after": job.count,
             "dest-protocol": "amqp091",
             "dest-uri": job.url,
