@@ -29,7 +29,7 @@ from bench import conditions, report, sites
 from bench.agreement import Agreement, agree, most_rounds
 from bench.errors import BenchError
 from bench.figures import Bar, exit_code
-from bench.ground import clear
+from bench.ground import ENTRY_TTL_MS, clear
 from bench.job import Job
 from bench.listening import Ears
 from bench.management import Vhost, fresh_vhost
@@ -255,7 +255,11 @@ async def _declare(channel: Channel, kind: str) -> None:
         await channel.declare_queue(queue, arguments={"x-queue-type": kind})
     await channel.declare_queue(
         ENTRY,
-        arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": DLQ},
+        arguments={
+            "x-message-ttl": ENTRY_TTL_MS,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": DLQ,
+        },
     )
 
 

@@ -30,6 +30,8 @@ TARGET: Final = "bench.target"
 ENTRY: Final = "bench.entry"
 SETTLE_S: Final = 1.0
 """Between filling and moving: the broker finishes writing what it has confirmed."""
+ENTRY_TTL_MS: Final = 1
+"""Not 0: RabbitMQ 4.3 then hands on each letter by itself, and 50,000 take 20 s instead of two."""
 STALLED_S: Final = 60.0
 COUNTED_S: Final = 10.0
 _POLL_S: Final = 0.1
@@ -102,7 +104,7 @@ class Ground:
         for queue in (SOURCE, TARGET):
             await self._channel.declare_queue(queue, arguments={"x-queue-type": queue_type})
         into_source = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": SOURCE}
-        await self._channel.declare_queue(ENTRY, arguments={"x-message-ttl": 0, **into_source})
+        await self._channel.declare_queue(ENTRY, arguments={"x-message-ttl": ENTRY_TTL_MS, **into_source})
         publishing = await self._channel.connection.channel()
         await publishing.select_confirms()
         alike = RawMessage(_PROPERTIES, b"x" * body_bytes)

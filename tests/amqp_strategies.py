@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from tests import amqp_oracle as oracle
 from tests.amqp_oracle import Field
 
+from deadletter.core.letter import names
+
 _ODD_TEXT = st.one_of(st.binary(max_size=12), st.text(max_size=6).map(lambda text: text.encode("utf-8")))
 
 SCALARS: st.SearchStrategy[Field] = st.one_of(
@@ -69,3 +71,50 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
                     st.sampled_from((b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\1\0"))
                 )
     return bytes(raw)
+
+
+AN_ID = b"0123456789abcdef0123456789abcdef"
+DEATHS_HEADER = names.DEATHS.encode()
+DEATH = oracle.table([(b"queue", oracle.text(b"orders")), (b"time", oracle.timestamp(1_700_000_000))])
+OURS: st.SearchStrategy[tuple[bytes, Field]] = st.sampled_from(
+    (
+        (b"x-death", oracle.array([DEATH])),
+        (b"x-death", oracle.text(b"no array")),
+        (DEATHS_HEADER, oracle.array([DEATH, DEATH])),
+        (b"x-first-death-queue", oracle.text(b"orders")),
+        (b"x-delivery-count", oracle.int64(3)),
+        (names.ID.encode(), oracle.text(AN_ID)),
+        (names.ID.encode(), oracle.text(b"somebody else's, as long as ours")),
+        (names.MOVE.encode(), oracle.text(b"run-12")),
+        (names.SOURCE.encode(), oracle.text(b"dlq")),
+        (names.SOURCE_EXCHANGE.encode(), oracle.text(b"shop")),
+        (names.SOURCE_ROUTING_KEY.encode(), oracle.text(b"order.paid")),
+        (names.CAUSE.encode(), oracle.text(b"retries-exhausted")),
+        (names.PRIORITY.encode(), oracle.uint8(4)),
+        (b"CC", oracle.array([oracle.text(b"other")])),
+        (b"trace", oracle.text(b"4bf92f3577b34da6")),
+        (b"attempt", oracle.int32(7)),
+    )
+)
+HEADERS = st.one_of(
+    st.lists(OURS, max_size=9),
+    st.lists(OURS, max_size=9, unique_by=lambda entry: entry[0]),
+    TABLES,
+    st.lists(st.tuples(st.binary(max_size=3), FIELDS), max_size=3),
+)
+SHORT = st.none() | st.binary(max_size=9)
+OCTET = st.none() | st.integers(0, 255)
+PROPERTIES = st.builds(
+    oracle.properties,
+    content_type=SHORT,
+    content_encoding=SHORT,
+    headers=st.none() | HEADERS.map(oracle.table_bytes),
+    delivery_mode=OCTET,
+    priority=OCTET,
+    correlation_id=SHORT,
+    expiration=st.none() | st.none() | st.just(b"1000"),
+    message_id=SHORT,
+    timestamp_s=st.none() | st.integers(0, 2**33),
+    user_id=st.none() | st.none() | st.sampled_from((b"guest", b"other")),
+    app_id=SHORT,
+)

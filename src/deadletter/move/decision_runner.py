@@ -100,8 +100,10 @@ class DecisionRunner:
         except Exception as error:  # noqa: BLE001 -- one letter must not take its neighbours; it is reported
             self._hold(intake, delivery, f"the decision failed: {type(error).__name__}: {error}")
             return
-        if type(verdict) is Send:  # by far the most frequent
+        if type(verdict) is Send:  # by far the most frequent, and then those with a stamp
             self._send(intake, delivery, letter, verdict, b"", 0)
+        elif type(verdict) is Stamped:
+            self._send(intake, delivery, letter, verdict.send, verdict.entries, 0)
         else:
             self._act(intake, delivery, letter, verdict, 0)
 

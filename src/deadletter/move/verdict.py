@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from deadletter.core.letter.envelope import Deaths, Leg
 from deadletter.core.letter.field_table import Value
@@ -44,9 +44,8 @@ class Send:
     """Whatever the caller wants to know it by, once it is safe."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamped:
-    """Publish it there, with headers of this letter alone, encoded."""
+class Stamped(NamedTuple):
+    """Publish it there, with headers of this letter alone, encoded. A tuple: there is one for each letter."""
 
     send: Send
     entries: bytes

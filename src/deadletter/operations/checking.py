@@ -23,6 +23,7 @@ from deadletter.broker.queue_counts import counts_of
 from deadletter.broker.session import Connected, Link, supervise
 from deadletter.core.deciding.deaths import CountBy, count_deaths, counted_in, read_history
 from deadletter.core.letter import names
+from deadletter.core.letter.chosen_headers import ChosenHeaders
 from deadletter.core.letter.field_table import Value
 from deadletter.core.topology import look_cost
 from deadletter.core.topology.look_cost import LookCost
@@ -218,6 +219,7 @@ class _Judge:
         self._move = Send(routing_key=target, deaths=Deaths.KEEP)
         self._leave = Leave()
         self._wanted = frozenset(name.encode() for name in counted_in(wish.count_by))
+        self._headers = ChosenHeaders(self._wanted)
         self._known: dict[bytes, int] = {}
         """Counts by the bytes they were read from."""
 
@@ -227,7 +229,7 @@ class _Judge:
             self.would_move = 0
 
     def decide(self, letter: Letter) -> Verdict:
-        raw = letter.raw(self._wanted)
+        raw = self._headers.of(letter.message.properties).together
         count = self._known.get(raw)
         if count is None:
             count = self._count(letter, raw)

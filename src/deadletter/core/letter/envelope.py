@@ -55,9 +55,6 @@ from deadletter.core.letter.envelope_parts import (
 )
 from deadletter.core.letter.envelope_parts import headers_of as headers_of
 from deadletter.core.letter.envelope_shape import (
-    LEARN_AFTER,
-    LEARN_AGAIN,
-    LENGTHS_MAX,
     EnvelopeShape,
     LearnedFrom,
     learn,
@@ -71,6 +68,7 @@ from deadletter.core.letter.message import (
 )
 from deadletter.core.letter.move_kind import Deaths as Deaths
 from deadletter.core.letter.move_kind import Leg as Leg
+from deadletter.core.letter.property_build import BuildsDue
 from deadletter.errors import UsageError
 
 _pack_u16: Final = Struct(">H").pack
@@ -158,9 +156,9 @@ class EnvelopeRoute:
         "_constant",
         "_copies",
         "_dropped",
+        "_due",
         "_hasher",
         "_leg",
-        "_lengths",
         "_move",
         "_shapes",
         "_user",
@@ -202,8 +200,7 @@ class EnvelopeRoute:
         self._hasher = source_hasher(source)
         self._shapes: dict[int, EnvelopeShape] = {}
         """Builds of letters, by the length of their properties."""
-        self._lengths: dict[int, int] = {}
-        """How many letters of which length came."""
+        self._due = BuildsDue()
         self._came_last: tuple[ExchangeKey, bytes] = (
             ExchangeKey(b"", b""),
             _came_by(ExchangeKey(b"", b""), b""),
@@ -233,7 +230,7 @@ class EnvelopeRoute:
         """
         raw = message.properties
         known = self._shapes.get(len(raw))
-        if known is not None and not own_id and entries is None and known.fits(raw):
+        if known is not None and not own_id and entries is None and known.build.fits(raw):
             identity = raw[known.id_at : known.id_at + 32] if known.id_at else self._derived(known, message)
             if not known.id_at or _HEX(identity):
                 return self._of_build(known, raw, identity, came_by, self._move % number, more)
@@ -323,11 +320,8 @@ class EnvelopeRoute:
     ) -> None:
         """The build of this letter, when many of its length came."""
         size = len(raw)
-        seen = self._lengths.get(size, 0) + 1
-        if seen > 1 or len(self._lengths) < LENGTHS_MAX:
-            self._lengths[size] = seen
         flags = parts[0]
-        if seen % LEARN_AGAIN != LEARN_AFTER or flags & SET_ASIDE_FLAGS:
+        if not self._due.is_due(size) or flags & SET_ASIDE_FLAGS:
             return
         mine = [entry for entry in touched if entry[0] not in self._dropped]
         identity = next((entry for entry in mine if entry[0] == ID), None)

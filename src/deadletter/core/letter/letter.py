@@ -67,11 +67,6 @@ class Letter:
             for name, _, value, end in field_table.find(headers, wanted)
         }
 
-    def raw(self, wanted: frozenset[bytes]) -> bytes:
-        """The bytes of these headers, names and all. Where they are the same, so is what `select` gives."""
-        headers = checked_headers(self.message.properties)
-        return b"".join([headers[begin:end] for _, begin, _, end in field_table.find(headers, wanted)])
-
     @property
     def body(self) -> bytes:
         return self.message.body

@@ -16,14 +16,16 @@ from deadletter.core.deciding.deaths import FIRST_DEATH, NamedHeader, OriginBy
 from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import Policies, Policy
-from deadletter.core.letter import field_table, names
-from deadletter.core.letter.envelope_parts import checked_headers
+from deadletter.core.letter import names
+from deadletter.core.letter.chosen_headers import ChosenHeaders
+from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.header_values import MAX_NAME_BYTES
 from deadletter.core.letter.letter import Letter
 
 _X_DEATH: Final = names.X_DEATH.encode()
 _ID: Final = names.ID.encode()
 _RELEASED_AT: Final = names.RELEASED_AT.encode()
+_APART: Final = (_ID, _RELEASED_AT)
 _unpack: Final = Struct(">q").unpack_from
 _TEXT: Final = ord("S")
 _LONG: Final = ord("l")
@@ -32,10 +34,8 @@ _ALWAYS: Final = frozenset(
     for name in (
         names.X_DEATH,
         *FIRST_DEATH,
-        names.ID,
         names.DEATHS,
         names.ATTEMPT,
-        names.RELEASED_AT,
         names.HOME,
         names.ORIGIN_QUEUE,
         names.ORIGIN_EXCHANGE,
@@ -72,8 +72,10 @@ class LetterReader:
             wanted |= {match.header.encode() for match in policy.match.headers}
             if isinstance(policy.count_by, NamedHeader):
                 wanted.add(policy.count_by.header.encode())
-        self._wanted = frozenset(wanted)
-        self._whole = any(map(_looks_further, policies))
+        self._headers = ChosenHeaders(frozenset(wanted), apart=_APART)
+        self._came_last = ExchangeKey(b"", b""), _start(ExchangeKey(b"", b""))
+        # What tells one letter from all others is no part of the key, so a policy that asks for it sees each.
+        self._whole = any(map(_looks_further, policies)) or not wanted.isdisjoint(_APART)
         self._content_type = any(policy.match.content_type is not None for policy in policies)
         self.groups: bool = any(policy.errors or policy.match.error_types for policy in policies)
         """Whether a policy looks at errors; only then letters are told apart by them."""
@@ -82,28 +84,27 @@ class LetterReader:
         """None: this letter has to be looked at by itself. Raises MessageError."""
         if self._whole:
             return None
-        headers = checked_headers(letter.message.properties)
-        exchange, routing_key = letter.came_by
-        parts = [bytes((len(exchange), len(routing_key))), exchange, routing_key]
-        died = False
-        letter_id = ""
-        released_ms: int | None = None
-        for name, at, start, end in field_table.find(headers, self._wanted):
-            if name == _ID and headers[start] == _TEXT and 5 < end - start <= 5 + MAX_NAME_BYTES:
-                letter_id = headers[start + 5 : end].decode("ascii", "replace")
-                parts.append(b"id")  # any other value is not taken for one, which is another decision
-                continue
-            if name == _RELEASED_AT:
-                if headers[start] == _LONG:
-                    released_ms = int(_unpack(headers, start + 1)[0])
-                continue
-            died = died or name == _X_DEATH
-            parts.append(headers[at:end])
-        if not died:
+        chosen = self._headers.of(letter.message.properties)
+        if _X_DEATH not in chosen.names:
             return None
+        identity, released = chosen.apart
+        if letter.came_by != self._came_last[0]:
+            self._came_last = letter.came_by, _start(letter.came_by)
+        # What has a length of its own comes first, so that no letter can be written to be taken for another.
+        start = self._came_last[1]
+        letter_id = ""
+        if identity:
+            if identity[0] != _TEXT or not 5 < len(identity) <= 5 + MAX_NAME_BYTES:
+                return None  # it is not taken for an id, which is another decision
+            letter_id = identity[5:].decode("ascii", "replace")
+            start += b"+"
+        else:
+            start += b"-"
         if self._content_type:
-            parts.append(repr(letter.view.content_type).encode())
-        return LetterKey(b"".join(parts), letter_id, released_ms)
+            content_type = repr(letter.view.content_type).encode()
+            start += len(content_type).to_bytes(2) + content_type
+        released_ms = int(_unpack(released, 1)[0]) if released and released[0] == _LONG else None
+        return LetterKey(start + chosen.together, letter_id, released_ms)
 
     def view(self, letter: Letter) -> LetterView:
         """The letter as a decision sees it. Raises MessageError."""
@@ -116,6 +117,11 @@ class LetterReader:
             place=self._place(),
             came_by=(letter.exchange, letter.routing_key),
         )
+
+
+def _start(came_by: ExchangeKey) -> bytes:
+    exchange, routing_key = came_by
+    return bytes((len(exchange), len(routing_key))) + exchange + routing_key
 
 
 def _looks_further(policy: Policy) -> bool:

@@ -11,6 +11,7 @@ A copy that a shared dead-letter fanout put into another queue is not sent back 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -109,7 +110,7 @@ class Sorter(HomeBound):
         asker: Asker,
         emit: Callable[[ServiceEvent], None],
         each: bool = False,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(ways)
@@ -193,7 +194,7 @@ class Sorter(HomeBound):
         return deciding.decide(
             view,
             self._intake.policies,
-            now=self._clock(),
+            now=datetime.fromtimestamp(self._clock(), UTC),
             dice=self._dice(),
             circumstances=self._circumstances,
             answers=answers,
@@ -361,4 +362,4 @@ class Sorter(HomeBound):
         return (self._now_ms() - released_ms) / 1000
 
     def _now_ms(self) -> int:
-        return int(self._clock().timestamp() * 1000)
+        return int(self._clock() * 1000)

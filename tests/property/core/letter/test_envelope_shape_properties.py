@@ -1,6 +1,7 @@
 """Letters whose build is known go as letters that are walked: byte for byte, whatever is in them.
 
-About `core.letter.envelope_shape`, `core.letter.envelope_parts`, `core.letter.envelope`.
+About `core.letter.envelope_shape`, `core.letter.property_build`, `core.letter.envelope_parts`,
+`core.letter.envelope`.
 """
 
 from __future__ import annotations
@@ -8,61 +9,15 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import amqp_oracle as oracle
-from tests.amqp_oracle import Field
-from tests.amqp_strategies import FIELDS, TABLES
+from tests.amqp_strategies import AN_ID, DEATH, PROPERTIES
 
 from deadletter.core.letter import names
 from deadletter.core.letter.deaths_aside import MAX_DEATHS_BYTES
 from deadletter.core.letter.envelope import Deaths, EnvelopeRoute, ExchangeKey, Leg
-from deadletter.core.letter.envelope_shape import LEARN_AFTER, LEARN_AGAIN
 from deadletter.core.letter.message import RawMessage
+from deadletter.core.letter.property_build import LEARN_AFTER, LEARN_AGAIN
 from deadletter.errors import MessageError
 
-AN_ID = b"0123456789abcdef0123456789abcdef"
-DEATHS_HEADER = names.DEATHS.encode()
-DEATH = oracle.table([(b"queue", oracle.text(b"orders")), (b"time", oracle.timestamp(1_700_000_000))])
-OURS: st.SearchStrategy[tuple[bytes, Field]] = st.sampled_from(
-    (
-        (b"x-death", oracle.array([DEATH])),
-        (b"x-death", oracle.text(b"no array")),
-        (DEATHS_HEADER, oracle.array([DEATH, DEATH])),
-        (b"x-first-death-queue", oracle.text(b"orders")),
-        (b"x-delivery-count", oracle.int64(3)),
-        (names.ID.encode(), oracle.text(AN_ID)),
-        (names.ID.encode(), oracle.text(b"somebody else's, as long as ours")),
-        (names.MOVE.encode(), oracle.text(b"run-12")),
-        (names.SOURCE.encode(), oracle.text(b"dlq")),
-        (names.SOURCE_EXCHANGE.encode(), oracle.text(b"shop")),
-        (names.SOURCE_ROUTING_KEY.encode(), oracle.text(b"order.paid")),
-        (names.CAUSE.encode(), oracle.text(b"retries-exhausted")),
-        (names.PRIORITY.encode(), oracle.uint8(4)),
-        (b"CC", oracle.array([oracle.text(b"other")])),
-        (b"trace", oracle.text(b"4bf92f3577b34da6")),
-        (b"attempt", oracle.int32(7)),
-    )
-)
-HEADERS = st.one_of(
-    st.lists(OURS, max_size=9),
-    st.lists(OURS, max_size=9, unique_by=lambda entry: entry[0]),
-    TABLES,
-    st.lists(st.tuples(st.binary(max_size=3), FIELDS), max_size=3),
-)
-SHORT = st.none() | st.binary(max_size=9)
-OCTET = st.none() | st.integers(0, 255)
-PROPERTIES = st.builds(
-    oracle.properties,
-    content_type=SHORT,
-    content_encoding=SHORT,
-    headers=st.none() | HEADERS.map(oracle.table_bytes),
-    delivery_mode=OCTET,
-    priority=OCTET,
-    correlation_id=SHORT,
-    expiration=st.none() | st.none() | st.just(b"1000"),
-    message_id=SHORT,
-    timestamp_s=st.none() | st.integers(0, 2**33),
-    user_id=st.none() | st.none() | st.sampled_from((b"guest", b"other")),
-    app_id=SHORT,
-)
 ROUTES = st.fixed_dictionaries(
     {
         "target": st.sampled_from((ExchangeKey(b"", b"target"), ExchangeKey(b"deadletter.return.q", b"key"))),

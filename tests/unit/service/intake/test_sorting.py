@@ -40,6 +40,7 @@ from deadletter.core.letter.envelope import Deaths, ExchangeKey, Leg
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.letter import Letter
 from deadletter.core.letter.message import RawMessage, View, encode
+from deadletter.core.letter.property_build import LEARN_AFTER
 from deadletter.core.topology.descent import Descent
 from deadletter.core.topology.fanout import NO_FANOUTS, Fanouts
 from deadletter.core.topology.layout_names import ServedLayout
@@ -129,7 +130,7 @@ class Desk:
             asker=asker or Asker(Conditions()),
             emit=self.events.append,
             each=each,
-            clock=lambda: NOW,
+            clock=NOW.timestamp,
             dice=dice,
         )
 
@@ -451,6 +452,7 @@ def agrees(verdict: Verdict, decision: decisions.Decision, view: LetterView) -> 
 
 TENANT: Final = replace(RETRIED, match=Match(headers=(HeaderMatch(header="tenant", value="gold-*"),)))
 COUNTED: Final = replace(RETRIED, count_by=NamedHeader(header="x-retry-count"))
+ONE_LETTER: Final = replace(RETRIED, match=Match(headers=(HeaderMatch(header=names.ID, value=ID),)))
 TWO_QUEUES: Final[Value] = [death("orders.dlq", "expired"), death("orders")]
 TWO_EXPIRED: Final[Value] = [death("orders.dlq", "expired"), death("orders", "expired")]
 NOT_OURS: Final[dict[str, Value]] = {names.ID: None, names.ORIGIN_QUEUE: None}
@@ -472,6 +474,7 @@ NOT_OURS: Final[dict[str, Value]] = {names.ID: None, names.ORIGIN_QUEUE: None}
         (RETRIED, "x-first-death-reason", "expired", "rejected",
          {"x-death": TWO_EXPIRED, "x-first-death-queue": "orders.dlq", **NOT_OURS}),
         (RETRIED, names.DEATHS, TWO_QUEUES, [death()], {"x-death": TWO_QUEUES}),
+        (ONE_LETTER, names.ID, ID, "f" * 32, {}),
     ],
 )  # fmt: skip
 def test_letters_that_differ_where_it_matters_are_not_taken_for_each_other(
@@ -482,6 +485,9 @@ def test_letters_that_differ_where_it_matters_are_not_taken_for_each_other(
     assert apart[0] != apart[1]
     desk = Desk(policy, old_broker=True)
     assert [told(desk.decide(found)) for found in (first, second)] == apart
+    for _ in range(LEARN_AFTER):  # now it is known where their headers stand
+        desk.decide(first)
+    assert [told(desk.decide(found)) for found in (first, second, first)] == [*apart, apart[0]]
 
 
 def test_jitter_chooses_anew_for_each_letter_although_the_decision_is_remembered() -> None:
