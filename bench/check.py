@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import harmonic_mean, median
 from typing import Any, Final, NamedTuple
 
 import uvloop
@@ -95,13 +95,13 @@ def _measure(console: Console, options: argparse.Namespace, site: Site, kind: st
     ears = Ears(site.pid)
     rounds: dict[int, Round] = {}
     with fresh_vhost(site.url, site.api) as vhost:
-        small = _check(vhost.url, kind, max(2, options.count // 10), _HALF_GO)
-        large = _check(vhost.url, kind, options.count, _HALF_GO)
+        small = _check(vhost, kind, max(2, options.count // 10), _HALF_GO)
+        large = _check(vhost, kind, options.count, _HALF_GO)
         for number in range(1, options.most_rounds + 1):
             if number > options.rounds and all(found.quotable for found in _agreements(rounds).values()):
                 break
             order = _ORDER if number % 2 else _ORDER[::-1]
-            rounds[number] = _round(vhost.url, kind, options.count, order, ears)
+            rounds[number] = _round(vhost, kind, options.count, order, ears)
             said = "   ".join(f"{name} {rounds[number].paces[name]:7,.0f}/s" for name in _ORDER)
             noise = f"  not quiet: {'; '.join(rounds[number].noise)}" if rounds[number].noise else ""
             print(f"{site.version:8} {kind:7} round {number}  {said}{noise}", flush=True)
@@ -120,22 +120,23 @@ def _measure(console: Console, options: argparse.Namespace, site: Site, kind: st
     ]
 
 
-def _round(url: str, kind: str, count: int, order: Sequence[str], ears: Ears) -> Round:
-    paces: dict[str, float] = {}
+def _round(vhost: Vhost, kind: str, count: int, order: Sequence[str], ears: Ears) -> Round:
+    """There and back; the pace of each is that of both runs together."""
+    paces: dict[str, list[float]] = {name: [] for name in order}
     noise: tuple[str, ...] = ()
-    for name in order:
-        uvloop.run(_fill(url, kind, count))
+    for name in (*order, *reversed(order)):
+        uvloop.run(_fill(vhost.url, kind, count))
         before, mark = uvloop.run(ears.before()), ears.mark()
         match name:
             case "move":
-                told = _move(url, count)
+                told = _move(vhost, count)
             case "look":
-                told = uvloop.run(_look(url, count))
+                told = uvloop.run(_look(vhost.url, count))
             case _:
-                told = _checked_by(url, count, _ALL_GO if name == "check, all go" else _NONE_GOES)
+                told = _checked_by(vhost, count, _ALL_GO if name == "check, all go" else _NONE_GOES)
         noise = noise or words(ears.since(mark, before))
-        paces[name] = told.per_s
-    return Round(paces, noise)
+        paces[name].append(told.per_s)
+    return Round({name: harmonic_mean(found) for name, found in paces.items()}, noise)
 
 
 def _agreements(rounds: Mapping[int, Round], busy: str = "") -> dict[str, Agreement]:
@@ -178,9 +179,9 @@ def _table(where: str, rounds: Mapping[int, Round], found: Mapping[str, Agreemen
     return shown
 
 
-def _move(url: str, count: int) -> Told:
+def _move(vhost: Vhost, count: int) -> Told:
     # With their deaths, as the checker leaves them on: a broker takes longer over such a letter.
-    told, peak_mb = _dlq(url, "move", DLQ, TARGET, "--keep-deaths", "--json")
+    told, peak_mb = _dlq(vhost, "move", DLQ, TARGET, "--keep-deaths", "--json")
     return _checked(Told(count, int(told["moved"]), float(told["seconds"]), peak_mb), count)
 
 
@@ -192,14 +193,14 @@ async def _look(url: str, count: int) -> Told:
     return Told(count, 0, told.seconds, (told.rss_peak_bytes or 0) / 1e6)
 
 
-def _check(url: str, kind: str, count: int, limit: int) -> Told:
-    uvloop.run(_fill(url, kind, count))
-    return _checked_by(url, count, limit)
+def _check(vhost: Vhost, kind: str, count: int, limit: int) -> Told:
+    uvloop.run(_fill(vhost.url, kind, count))
+    return _checked_by(vhost, count, limit)
 
 
-def _checked_by(url: str, count: int, limit: int) -> Told:
+def _checked_by(vhost: Vhost, count: int, limit: int) -> Told:
     told, peak_mb = _dlq(
-        url, "check", "--dlq", DLQ, "--target", TARGET, "--max-retries", str(limit),
+        vhost, "check", "--dlq", DLQ, "--target", TARGET, "--max-retries", str(limit),
         "--count-by", "header:x-retry-count", "--json",
     )  # fmt: skip
     (queue,) = told["queues"]
@@ -216,10 +217,10 @@ def _checked(told: Told, expected: int) -> Told:
     return told
 
 
-def _dlq(url: str, *arguments: str) -> tuple[Any, float]:
+def _dlq(vhost: Vhost, *arguments: str) -> tuple[Any, float]:
     """What the command told as JSON, and the most memory it had."""
     command = [str(Path(sys.executable).with_name("dlq")), *arguments]
-    environment = {**os.environ, "DLQ_URL": url}
+    environment = {**os.environ, "DLQ_URL": vhost.url, "DLQ_API": vhost.api}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         said = process.stdout.read()

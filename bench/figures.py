@@ -2,7 +2,8 @@
 measures.
 
 A ratio is taken within one round, between neighbours of a minute, and then the median of the rounds: what
-made both slow at the time cancels out. Two medians may come from different rounds.
+made both slow at the time cancels out. Two medians may come from different rounds. Who ran twice in a round,
+there and back, has the pace of both together.
 """
 
 from __future__ import annotations
@@ -106,10 +107,10 @@ def _row(mover: str, there: Sequence[Run], rounds: frozenset[int], doubts: tuple
     mine = [run for run in there if run.mover == mover]
     # A mover that ran only in rounds that do not count is shown with what it has.
     used = [run for run in mine if run.round in rounds] or mine
-    paces = [run.per_s for run in used]
+    paces = _paces(used, mover)
     cpu = [run.cpu_us for run in used if run.cpu_us is not None]
-    to_shovel = _ratio(used, _paces(there, YARDSTICK))
-    to_limit = _ratio(used, _paces(there, LIMIT))
+    to_shovel = _ratio(paces, _paces(there, YARDSTICK))
+    to_limit = _ratio(paces, _paces(there, LIMIT))
     found = list(doubts)
     if to_shovel is not None:
         found += apart(to_shovel, "the shovel")
@@ -122,9 +123,9 @@ def _row(mover: str, there: Sequence[Run], rounds: frozenset[int], doubts: tuple
         queue_type=mine[0].queue_type,
         mover=mover,
         count=mine[0].count,
-        rounds=len(used),
-        per_s=median(paces),
-        per_s_range=(min(paces), max(paces)),
+        rounds=len(paces),
+        per_s=median(paces.values()),
+        per_s_range=(min(paces.values()), max(paces.values())),
         to_shovel=to_shovel,
         to_limit=to_limit,
         cpu_us=median(cpu) if cpu else None,
@@ -134,11 +135,17 @@ def _row(mover: str, there: Sequence[Run], rounds: frozenset[int], doubts: tuple
 
 
 def _paces(there: Sequence[Run], mover: str) -> dict[int, float]:
-    return {run.round: run.per_s for run in there if run.mover == mover}
+    """Letters a second by round."""
+    mine = [run for run in there if run.mover == mover]
+    found: dict[int, float] = {}
+    for number in dict.fromkeys(run.round for run in mine):
+        runs = [run for run in mine if run.round == number]
+        found[number] = sum(run.count for run in runs) / sum(run.seconds for run in runs)
+    return found
 
 
-def _ratio(used: Sequence[Run], others: Mapping[int, float]) -> Ratio | None:
-    return ratio_of([run.per_s / others[run.round] for run in used if run.round in others])
+def _ratio(paces: Mapping[int, float], others: Mapping[int, float]) -> Ratio | None:
+    return ratio_of([pace / others[number] for number, pace in paces.items() if number in others])
 
 
 def bars(table: Sequence[Row]) -> list[Bar]:

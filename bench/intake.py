@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import fmean, harmonic_mean
 from typing import Final
 
 from bench import quiet
@@ -92,7 +93,7 @@ async def measure(
     busy: str,
     say: Callable[[str], None],
 ) -> tuple[list[Round], list[Bar]]:
-    """Rounds until they agree, every other one backwards, after one that is not counted."""
+    """Rounds until they agree, every other one begun at the other end, after one that is not counted."""
     few = min(2_000, count)
     await _move(site, few, body_bytes)
     await take_in(site, few, body_bytes)
@@ -117,15 +118,24 @@ async def measure(
 
 
 async def _round(site: Site, count: int, body_bytes: int, ears: Ears, *, forwards: bool) -> Round:
+    """There and back, so that neither always comes first."""
     before, mark = await ears.before(), ears.mark()
-    if forwards:
-        move_per_s = await _move(site, count, body_bytes)
-        intake_per_s, cpu_us = await take_in(site, count, body_bytes)
-    else:
-        intake_per_s, cpu_us = await take_in(site, count, body_bytes)
-        move_per_s = await _move(site, count, body_bytes)
-    noise = quiet.noise(ears.since(mark, before))
-    return Round(move_per_s=move_per_s, intake_per_s=intake_per_s, intake_cpu_us=cpu_us, noise=noise)
+    moves: list[float] = []
+    intakes: list[float] = []
+    costs: list[float] = []
+    for moves_now in (forwards, not forwards, not forwards, forwards):
+        if moves_now:
+            moves.append(await _move(site, count, body_bytes))
+        else:
+            per_s, cpu_us = await take_in(site, count, body_bytes)
+            intakes.append(per_s)
+            costs.append(cpu_us)
+    return Round(
+        move_per_s=harmonic_mean(moves),
+        intake_per_s=harmonic_mean(intakes),
+        intake_cpu_us=fmean(costs),
+        noise=quiet.noise(ears.since(mark, before)),
+    )
 
 
 def _agreement(found: Mapping[int, Round], busy: str = "") -> Agreement:

@@ -1,10 +1,10 @@
 """The courier beside what else moves letters, in one run: `python -m bench.movers`, which is `make bench`.
 
 On each broker and for each queue type, round after round: every mover moves the same letters, one mover at a
-time. Every other round goes backwards, so that nobody always comes first, and those that are compared stay
-neighbours. Rounds go on until the ratios agree, within a bound. Then the table, the bars (exit code 1 when
-one is red, 3 when none is and the figures are not quotable), the picture, the raw runs, and the table for a
-page.
+time. Those that are compared run there and back in each round, so that nobody always comes first and each is
+the other's neighbour twice. Rounds go on until the ratios agree, within a bound. Then the table, the bars
+(exit code 1 when one is red, 3 when none is and the figures are not quotable), the picture, the raw runs, and
+the table for a page.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ async def _rounds(
             for number in range(1, options.most_rounds + 1):
                 if number > options.rounds and figures.settled(runs):
                     break
-                field = [mover for mover in movers if number <= options.rounds or mover in figures.JUDGED]
-                for mover in field if number % 2 else reversed(field):
+                for mover in _order(movers, number, company=number <= options.rounds):
                     run = await race(
                         ground,
                         course,
@@ -114,8 +113,17 @@ async def _rounds(
                     )
                     runs.append(run)
                     console.print(_line(run), soft_wrap=True, highlight=False)
-    # In the order asked for, also when the last round went backwards.
+    # In the order asked for, whichever way the rounds went.
     return sorted(runs, key=lambda run: (run.round, movers.index(run.mover)))
+
+
+def _order(movers: Sequence[str], number: int, *, company: bool) -> list[str]:
+    """Of one round: there, the others between, and back; every other round begins at the other end."""
+    there = [mover for mover in movers if mover in figures.JUDGED]
+    if number % 2 == 0:
+        there.reverse()
+    between = [mover for mover in movers if company and mover not in figures.JUDGED]
+    return [*there, *between, *reversed(there)]
 
 
 def _count(options: argparse.Namespace, mover: str) -> int:

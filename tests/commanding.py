@@ -11,11 +11,17 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from unittest.mock import patch
 
+import typer.main
+
 from deadletter.cli.main import main
+
+_built = cache(typer.main.get_command)
+"""All commands are built from their functions once in this process, not before each one that is typed."""
 
 
 def command(
@@ -26,6 +32,7 @@ def command(
     with (
         patch.dict(os.environ, environment, clear=True),
         patch.object(sys, "argv", ["dlq", *arguments]),
+        patch.object(typer.main, "get_command", _built),
         patch.object(sys, "stdin", _stream(stdin)),
         chdir(directory or Path.cwd()),
         redirect_stdout(said),

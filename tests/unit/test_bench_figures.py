@@ -178,6 +178,21 @@ class TestRows:
         assert ours.to_limit.median == pytest.approx(1.3 / 1.4)
         assert (ours.rounds, ours.quotable) == (5, True)
 
+    def test_there_and_back_are_one_pace(self) -> None:
+        runs = [
+            run(mover, per_s, 1)
+            for mover, per_s in (
+                ("shovel", 10_000.0),
+                ("courier", 15_000.0),
+                ("courier", 10_000.0),
+                ("shovel", 10_000.0),
+            )
+        ]
+        ours = row("courier", runs)
+        assert (ours.rounds, ours.per_s) == (1, pytest.approx(12_000))
+        assert ours.to_shovel is not None
+        assert ours.to_shovel.median == pytest.approx(1.2)
+
     def test_few_rounds_are_not_quotable(self) -> None:
         assert row("courier", quiet_runs(4)).doubts == ("rounds: 4, needed 5",)
 

@@ -24,7 +24,13 @@ from deadletter.core.text.safe_text import line
 from deadletter.errors import DeadletterError, UsageError
 from deadletter.operations.queue_list import QueueLine, QueueList, list_queues
 from deadletter.operations.records.at_hand import records_at_hand
-from deadletter.operations.service_address import home, service_url, token_headers, trusts_environment
+from deadletter.operations.service_address import (
+    home,
+    meets_tls,
+    service_url,
+    token_headers,
+    trusts_environment,
+)
 
 _LOOK_S: Final = 2.0
 _SOURCES: Final = 2
@@ -94,6 +100,7 @@ def _growing(wish: QueuesWish, settings: Settings) -> Mapping[str, datetime] | N
         with httpx.Client(
             headers=token_headers(os.environ.get("DLQ_API_TOKEN"), base),
             timeout=_LOOK_S,
+            verify=meets_tls(base),
             trust_env=trusts_environment(base),
             follow_redirects=False,
         ) as client:

@@ -149,28 +149,37 @@ class Intakes:
     async def give_back(self) -> int:
         """Give back what is not acked, all together; returns how many letters that were.
 
-        One after the other, each channel would wait for an answer of its own.
+        One after the other, each channel would wait for an answer of its own. A channel that is closed gives
+        back, too, and quorum queues before 4.3 are many times quicker in that (of 50,000 letters 0.05 s, not
+        three, on 3.10.8). But what was acked on it may be forgotten then, and from 4.3 on it costs more.
         """
         await self._dismiss()
         every = [*self._holding, *self._row]
         held = sum(intake.receipts.unacked for intake in every)
-        if len(every) > MANY_TO_CLOSE:
+        classic = not self._deliveries.counts
+        if classic:
+            every.reverse()
+        elif len(every) > MANY_TO_CLOSE:
             first = every[0]
             first.return_all()
             if first.receipts.unacked and await self._is_classic():
+                classic = True
                 every.reverse()
                 every.pop()
             else:
                 every.pop(0)
             await first.close()
-        for intake in every:
+        by_nack = [intake for intake in every if intake.receipts.acked or self._deliveries.closing_costs_more]
+        for intake in by_nack:
             intake.return_all()
-        await self._taken()
-        await asyncio.gather(*(intake.close() for intake in every))
+        if by_nack and not classic:
+            await self._taken(sum(bool(one.receipts.unacked) for one in every if one not in by_nack))
+        for intake in every:  # all at once they would get in each other's way, and the letters out of order
+            await intake.close()
         return held
 
-    async def _taken(self) -> None:
-        """Until the queue has taken the last acks and nacks.
+    async def _taken(self, others: int) -> None:
+        """Until the queue has taken the last acks and nacks; `others` of ours hold letters as before.
 
         A quorum queue applies them in its own time, and a channel that closes overtakes them: then letters
         come back that were acked, and a nack that was free costs a delivery. Nothing answers an ack. But a
@@ -185,7 +194,7 @@ class Intakes:
         until = loop.time() + TAKEN_S
         try:
             while loop.time() < until:
-                if await self._consumers(channel) <= self._strangers:
+                if await self._consumers(channel) <= self._strangers + others:
                     break
                 await asyncio.sleep(TAKEN_PAUSE_S)
         except NotFound:
@@ -222,7 +231,8 @@ class Intakes:
                 await self._next.result().close()
 
     async def _is_classic(self) -> bool:
-        """Whether the source is a classic queue, told by a letter that just went back to it.
+        """Whether the source is a classic queue, told by a letter that just went back to it, where
+        nobody else has told us.
 
         It matters for many: a classic queue walks from its head to where a letter belongs, so the last must
         go back first (of a million in the other order 221,000 were back after a minute); a quorum queue

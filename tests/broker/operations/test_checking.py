@@ -293,6 +293,20 @@ def test_one_among_many_is_found_and_the_run_ends(vhost: Vhost, kind: str) -> No
     assert len(postbox.drain(vhost.url, "dlq", expect=8000)) == 8000
 
 
+@KINDS
+@pytest.mark.parametrize("knows", [True, False], ids=["knows the queue", "does not"])
+def test_many_that_stay_are_back_when_it_ends(vhost: Vhost, kind: str, knows: bool) -> None:
+    """They are given back by closing channels or by nacks, one after the other or not: as the queue is."""
+    postbox.declare(vhost.url, "dlq", kind=kind)
+    bodies = [b"%d" % n for n in range(9000)]
+    postbox.fill(vhost.url, "dlq", bodies, dead=False, headers={"x-retry-count": 1})
+    for _ in range(2):
+        report = one(vhost, wish("dlq", "dead", api=vhost.api if knows else "http://127.0.0.1:9"))
+        assert (report.seen, report.left, report.failed) == (9000, 9000, 0)
+        assert postbox.depth(vhost.url, "dlq") == 9000
+    assert Counter(p.body for p in postbox.drain(vhost.url, "dlq", expect=9000)) == Counter(bodies)
+
+
 # -- what a look costs -----------------------------------------------------------------------------------
 def test_thirty_looks_destroy_nothing(vhost: Vhost) -> None:
     """On 4.0 a quorum queue destroys a letter that was looked at 21 times. Not with us."""

@@ -42,6 +42,8 @@ class Deliveries:
     """A letter whose count exceeds it is destroyed; None: no letter is, or the queue does not count."""
     nack_costs: bool = True
     """Whether a nack is counted; whatever else returns a letter always is."""
+    counts: bool = True
+    """Whether the queue counts deliveries at all: a quorum queue, or one of which that is not known."""
     known: bool = False
     """Told by the management API; otherwise what the version does by default."""
     lifted: bool = False
@@ -51,6 +53,11 @@ class Deliveries:
     def strikes(self) -> bool:
         """Whether a crash of ours may destroy letters."""
         return self.limit is not None and not self.lifted
+
+    @property
+    def closing_costs_more(self) -> bool:
+        """Whether a closed channel costs what it holds more than a nack would."""
+        return self.counts and not self.nack_costs
 
     @property
     def cost(self) -> LookCost:
@@ -81,7 +88,8 @@ class Deliveries:
         return None if self.limit is None else max(0, self.limit - count)
 
 
-UNLIMITED: Final = Deliveries(limit=None, nack_costs=False, known=True)
+UNLIMITED: Final = Deliveries(limit=None, nack_costs=False, counts=False, known=True)
+"""Of a queue that does not count."""
 
 
 def deliveries_of(server_version: str, limit: int | None) -> Deliveries:

@@ -22,6 +22,7 @@ from deadletter.errors import (
 from deadletter.operations.records.exact_letters import MEDIA_TYPE
 from deadletter.operations.service_address import (
     CONNECT_S,
+    meets_tls,
     patience,
     service_url,
     token_headers,
@@ -131,6 +132,7 @@ async def service_wire(
         base_url=f"{url}/api/v1/",
         headers=token_headers(token, url),
         timeout=patience(answer_s, connect_s),
+        verify=meets_tls(url),
         trust_env=trusts_environment(url),
         follow_redirects=False,  # one would carry the token along
     ) as client:

@@ -21,7 +21,7 @@ from deadletter.core.access.rights import Role
 from deadletter.core.access.token_hash import hashed
 from deadletter.errors import UsageError
 from deadletter.operations.home_key import home_token, key_file, made_key, read_key, session_key
-from deadletter.operations.service_address import own_token, token_headers
+from deadletter.operations.service_address import meets_tls, own_token, token_headers
 
 KEY = bytes(range(32))
 
@@ -117,6 +117,20 @@ def test_where_the_key_is(tmp_path: Path) -> None:
     assert key_file({"STATE_DIRECTORY": "/var/lib/a:/b"}, tmp_path) == Path("/var/lib/a/desk.key")
     assert key_file({"XDG_STATE_HOME": "/s"}, tmp_path) == Path("/s/deadletter/desk.key")
     assert key_file({"XDG_STATE_HOME": "relative"}, tmp_path).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "meets"),
+    [
+        ("http://127.0.0.1:8025", False),
+        ("http://localhost", False),
+        ("https://127.0.0.1:8025", True),
+        ("HTTPS://127.0.0.1", True),
+        ("http://desk.example:8025", True),  # by a proxy, perhaps
+    ],
+)
+def test_certificates_are_loaded_where_one_may_be_met(url: str, meets: bool) -> None:
+    assert meets_tls(url) is meets
 
 
 def test_each_port_has_its_own_token_and_sessions_another_key() -> None:

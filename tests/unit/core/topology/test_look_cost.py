@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from deadletter.core.topology.look_cost import (
+    UNLIMITED,
     Deliveries,
     LookCost,
     advice,
@@ -44,6 +45,22 @@ def test_what_may_be_given_back_survives_it(version: str, limit: int) -> None:
             assert count + cost <= limit
         if not deliveries.is_last(count):
             assert count + 1 <= limit  # a crash counts everywhere
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "more"),
+    [
+        (deliveries_of("3.10.8", None), False),
+        (deliveries_of("4.0.5", 20), False),
+        (deliveries_of("4.3.6", 20), True),
+        (deliveries_of("4.3.6", None), True),
+        (UNLIMITED, False),
+    ],
+)
+def test_a_closed_channel_costs_more_than_a_nack_where_only_that_is_free(
+    deliveries: Deliveries, more: bool
+) -> None:
+    assert deliveries.closing_costs_more is more
 
 
 def test_where_a_nack_is_free_a_letter_is_renewed_as_soon_as_a_crash_would_destroy_it() -> None:
