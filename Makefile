@@ -26,7 +26,7 @@ test: setup postgres chromium house ## everything but the attacks, on the Rabbit
 	$(PYTEST) $(ABREAST) -m "not slow" --ignore tests/attacks --ignore tests/seeds tests
 
 check: setup house ## the quick part: format, lint, types, imports, the tests of units, properties and the memory broker
-	$(PYTEST) -q -n 2 --dist worksteal -m "not rabbitmq and not postgresql and not slow" tests/unit tests/property tests/contract
+	$(PYTEST) -q $(ABREAST) -m "not rabbitmq and not postgresql and not slow" tests/unit tests/property tests/contract
 
 # What reads the code and runs none of it, side by side; each one's words stay together.
 house: setup
