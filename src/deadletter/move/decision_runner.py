@@ -85,6 +85,7 @@ class DecisionRunner:
         self._rescue = rescue
         self._active = active
         self._keep = judging.again is not None
+        self._came_last = ExchangeKey(b"", b"")
 
     def consider(self, intake: Intake, delivery: Delivery) -> None:
         """Decide about a letter that came, and do it."""
@@ -133,10 +134,14 @@ class DecisionRunner:
             await asyncio.sleep(PENDING_S)
 
     def _letter(self, delivery: Delivery) -> Letter:
+        _, _, exchange, routing_key, message = delivery
+        came_by = self._came_last  # most letters of a queue came the same way
+        if came_by.routing_key != routing_key or came_by.exchange != exchange:
+            came_by = self._came_last = ExchangeKey(exchange, routing_key)
         return Letter(
             source=self._source,
-            message=delivery.message,
-            came_by=ExchangeKey(delivery.exchange, delivery.routing_key),
+            message=message,
+            came_by=came_by,
             redelivered=delivery.redelivered,
         )
 
