@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from deadletter.cli import serve_command
-from deadletter.service.storing import forgetting, reading_process, storekeeper
+from deadletter.service.storing import reading_process, storekeeper
+from deadletter.service.storing.forgetting import Forgetting
 from deadletter.store.groups import regrouping
 from deadletter.store.groups.regroup_run import Regrouping
 from deadletter.store.letters import letter_changes
@@ -86,7 +87,7 @@ def in_retention(_fuse: Fuse) -> None:
         return gone
 
     _put(letter_changes, "forget_some", forget)
-    _put(storekeeper, "forget", partial(forgetting.forget, look_s=0.02))
+    _put(storekeeper, "Forgetting", partial(Forgetting, look_s=0.02))
 
 
 def in_regroup(fuse: Fuse) -> None:
@@ -94,12 +95,14 @@ def in_regroup(fuse: Fuse) -> None:
     _put(regrouping, "AT_ONCE", 9)
     _then(Regrouping, "_work", fuse)
 
-    async def forget(store: LetterStore, *args: Any, grouping: Any, **more: Any) -> None:
-        while (await store.regrouping.go_on(grouping, who="ann")).stage is not RegroupStage.DONE:
-            pass
-        await forgetting.forget(store, *args, grouping=grouping, **more)
+    run = Forgetting.run
 
-    _put(storekeeper, "forget", forget)
+    async def regroup(self: Forgetting, store: LetterStore) -> None:
+        while (await store.regrouping.go_on(self._grouping, who="ann")).stage is not RegroupStage.DONE:
+            pass
+        await run(self, store)
+
+    _put(Forgetting, "run", regroup)
 
 
 STEPS: Final[dict[str, Callable[[Fuse], None]]] = {

@@ -38,42 +38,57 @@ STORE_RETENTION: Final = "store:retention"
 """The name of the trouble when nothing can be forgotten."""
 
 
-async def forget(
-    store: LetterStore,
-    retention: Mapping[tuple[str, str], Retention],
-    emit: Callable[[ServiceEvent], None],
-    *,
-    grouping: Grouping = GROUPED_BY_DEFAULT,
-    look_s: float = LOOK_S,
-) -> None:
-    """For ever. `retention`: by vhost and queue. That the store is away is told by who brings letters; other
-    trouble is told here."""
-    fates = {queue: LetterFate(step=Step.FORGOTTEN, source=queue) for _, queue in retention}
-    failing = False
-    seen: GroupingSeen | None = None
-    while True:
-        try:
-            for (vhost, queue), kept in retention.items():
-                gone = await _in_portions(partial(store.forget_some, queue, kept, vhost=vhost))
-                if gone:
-                    emit(Confirmed(fates={fates[queue]: gone}))
-            await _in_portions(store.fold_counts)
-            await _in_portions(store.judge_some, rest=JUDGED_REST)
-            now = await store.regrouping.told(grouping)
-            was, seen = seen, GroupingSeen(digest=now.digest, behind=now.stage is not RegroupStage.DONE)
-            if seen != was and (seen.behind or was is not None):
-                emit(seen)
-        except DeadletterError as error:
-            failing = True
-            emit(Trouble(what=STORE_RETENTION, why=str(error), seconds=look_s))
-        except Exception as error:  # noqa: BLE001 -- it is said, and letters go on coming
-            failing = True
-            emit(Trouble(what=STORE_RETENTION, why=mistake(error), seconds=look_s))
-        else:
-            if failing:
-                failing = False
-                emit(Recovered(what=STORE_RETENTION))
-        await asyncio.sleep(look_s)
+class Forgetting:
+    """What is to be forgotten, and whether that goes well: what was told of it outlives a store that is
+    opened anew, and is taken back when it no longer holds. `retention`: by vhost and queue."""
+
+    def __init__(
+        self,
+        retention: Mapping[tuple[str, str], Retention],
+        emit: Callable[[ServiceEvent], None],
+        *,
+        grouping: Grouping = GROUPED_BY_DEFAULT,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._retention = retention
+        self._emit = emit
+        self._grouping = grouping
+        self._look_s = look_s
+        self._fates = {queue: LetterFate(step=Step.FORGOTTEN, source=queue) for _, queue in retention}
+        self._failing = False
+        self._seen: GroupingSeen | None = None
+
+    async def run(self, store: LetterStore) -> None:
+        """For ever. A store that is away is told here, too: there may be nobody who brings letters."""
+        while True:
+            try:
+                await self._once(store)
+            except DeadletterError as error:
+                self._fails(str(error))
+            except Exception as error:  # noqa: BLE001 -- it is said, and letters go on coming
+                self._fails(mistake(error))
+            else:
+                if self._failing:
+                    self._failing = False
+                    self._emit(Recovered(what=STORE_RETENTION))
+            await asyncio.sleep(self._look_s)
+
+    async def _once(self, store: LetterStore) -> None:
+        for (vhost, queue), kept in self._retention.items():
+            gone = await _in_portions(partial(store.forget_some, queue, kept, vhost=vhost))
+            if gone:
+                self._emit(Confirmed(fates={self._fates[queue]: gone}))
+        await _in_portions(store.fold_counts)
+        await _in_portions(store.judge_some, rest=JUDGED_REST)
+        now = await store.regrouping.told(self._grouping)
+        was = self._seen
+        self._seen = GroupingSeen(digest=now.digest, behind=now.stage is not RegroupStage.DONE)
+        if self._seen != was and (self._seen.behind or was is not None):
+            self._emit(self._seen)
+
+    def _fails(self, why: str) -> None:
+        self._failing = True
+        self._emit(Trouble(what=STORE_RETENTION, why=why, seconds=self._look_s))
 
 
 def mistake(error: Exception) -> str:

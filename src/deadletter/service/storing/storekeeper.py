@@ -37,7 +37,7 @@ from deadletter.core.letter.header_values import shown
 from deadletter.core.letter.letter import Letter
 from deadletter.errors import DeadletterError, StoreError, StoreRefused, StoreUnreachable, TableMissing
 from deadletter.move.verdict import Drop, Leave, Verdict
-from deadletter.service.storing.forgetting import forget
+from deadletter.service.storing.forgetting import Forgetting
 from deadletter.service.storing.read_ahead import AHEAD, ReadAhead
 from deadletter.service.storing.reading_process import BatchReader
 from deadletter.service.telling.service_events import (
@@ -128,9 +128,9 @@ class Storekeeper:
         """One batch is written, the next ones are read, and the one after those gathers."""
         self._url = url
         self._batch = batch
-        self._retention = retention
         self._grouping = grouping
         self._emit = emit
+        self._forgetting = Forgetting(retention, emit, grouping=grouping)
         self._reader = BatchReader(grouping, batch=batch, emit=emit, divide=on_postgres)
         self._brought: deque[_Brought] = deque()
         self._arrived = asyncio.Event()
@@ -198,9 +198,7 @@ class Storekeeper:
         self.replays, self.store = ReplayStore(store), store
         self._set_working(working=True)
         well = asyncio.get_running_loop().call_later(QUIET_S if self._failures else 0.0, self._works)
-        forgetting = asyncio.ensure_future(
-            forget(store, self._retention, self._emit, grouping=self._grouping)
-        )
+        forgetting = asyncio.ensure_future(self._forgetting.run(store))
         reading = ReadAhead(self._read_next)
         try:
             while True:

@@ -22,10 +22,10 @@ from deadletter.core.grouping.retention import Retention
 from deadletter.core.grouping.stored_letter import StoredLetter, stored_letter
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.letter import Letter
-from deadletter.errors import StoreRefused
+from deadletter.errors import StoreRefused, StoreUnreachable
 from deadletter.move.verdict import Drop, Leave, Verdict
 from deadletter.service.storing import reading_process, storekeeper
-from deadletter.service.storing.forgetting import forget
+from deadletter.service.storing.forgetting import STORE_RETENTION, Forgetting
 from deadletter.service.storing.reading_process import BatchReader
 from deadletter.service.storing.reading_worker import Unread
 from deadletter.service.storing.storekeeper import Storekeeper
@@ -147,7 +147,8 @@ async def test_a_store_that_is_away_lets_go_and_comes_back(
         assert set(await put(keeper, some(5, "while"))) == {Leave()}
         assert set(await put(keeper, some(1, "later"))) == {Leave()}, "at once: it does not work"
         assert changes == [False]
-        assert set(told(heard)) == {"store:letters"}
+        # Whoever forgets may have looked meanwhile, and says so, too.
+        assert {"store:letters"} <= set(told(heard)) <= {"store:letters", STORE_RETENTION}
         assert not path.exists(), "nothing is created where a store was"
         aside.rename(path)
         async with asyncio.timeout(60):
@@ -289,9 +290,8 @@ async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
     async with open_letters(url) as store:
         await store.regrouping.put_in_force(Grouping())
         await store.ingest(read(350))
-        forgetting = asyncio.create_task(
-            forget(store, {("/", "errors"): Retention(letters=20)}, heard.append, look_s=0.01)
-        )
+        housekeeping = Forgetting({("/", "errors"): Retention(letters=20)}, heard.append, look_s=0.01)
+        forgetting = asyncio.create_task(housekeeping.run(store))
         async with asyncio.timeout(60):
             while not any(isinstance(one, Confirmed) for one in heard):  # noqa: ASYNC110 -- as above
                 await asyncio.sleep(0.01)
@@ -302,6 +302,35 @@ async def test_what_is_over_is_forgotten_in_portions(tmp_path: Path) -> None:
     assert [(fate.step, fate.source, n) for fate, n in one.fates.items()] == [(Step.FORGOTTEN, "errors", 330)]
 
 
+async def test_trouble_with_forgetting_is_over_in_the_store_that_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be told of a store that works, for as long as the service runs."""
+    url = f"sqlite:///{tmp_path / 'letters.db'}"
+    heard: list[ServiceEvent] = []
+    housekeeping = Forgetting({}, heard.append, look_s=0.01)
+
+    async def until(kind: type[Trouble | Recovered]) -> None:
+        async with open_letters(url) as store:
+            forgetting = asyncio.create_task(housekeeping.run(store))
+            async with asyncio.timeout(60):
+                while not any(isinstance(one, kind) for one in heard):  # noqa: ASYNC110 -- as above
+                    await asyncio.sleep(0.01)
+            forgetting.cancel()
+            await asyncio.wait({forgetting})
+
+    async def away(*_: object, **__: object) -> int:
+        raise StoreUnreachable("it is away")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(LetterStore, "fold_counts", away)
+        await until(Trouble)
+    heard.clear()
+    await until(Recovered)
+    assert Recovered(what=STORE_RETENTION) in heard
+    assert told(heard) == []
+
+
 async def test_it_is_told_that_stored_letters_follow_other_rules_until_they_follow(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'letters.db'}"
     other = Grouping(rules=(GroupingRule(group="one"),))
@@ -310,7 +339,8 @@ async def test_it_is_told_that_stored_letters_follow_other_rules_until_they_foll
         await store.regrouping.put_in_force(Grouping())
         await store.ingest(read(3))
         await store.regrouping.put_in_force(other)
-        forgetting = asyncio.create_task(forget(store, {}, heard.append, grouping=other, look_s=0.01))
+        housekeeping = Forgetting({}, heard.append, grouping=other, look_s=0.01)
+        forgetting = asyncio.create_task(housekeeping.run(store))
         async with asyncio.timeout(60):
             while not heard:  # noqa: ASYNC110 -- as above
                 await asyncio.sleep(0.01)
