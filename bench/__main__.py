@@ -8,13 +8,12 @@ off, else 1 when one is red, else 3 when one is not quotable, else 0.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
 from typing import Final
 
-from bench.conditions import BUSY_PER_CORE
+from bench import conditions
 
 MEASUREMENTS: Final = {
     # What the rest is compared with comes first, on a machine that has done nothing yet.
@@ -29,8 +28,6 @@ MEASUREMENTS: Final = {
     "growth": (),
     "memory": (),  # last: a broker that has held a million letters leaves the disk busy
 }
-REST_S: Final = 180.0
-_LOOK_S: Final = 2.0
 _WORDS: Final = {0: "every bar met", 1: "RED", 2: "broke off", 3: "no bar red, not quotable"}
 _WORST: Final = (0, 3, 1, 2)
 
@@ -47,7 +44,7 @@ def main() -> int:
     for name, arguments in MEASUREMENTS.items():
         if asked and name not in asked:
             continue
-        _rest()
+        conditions.come_to_rest()
         print(f"\n== {name}", flush=True)
         began = time.monotonic()
         try:
@@ -64,14 +61,6 @@ def main() -> int:
 def worst(codes: list[int]) -> int:
     """The one to end with; a code that means nothing to us is a measurement that broke off."""
     return max((code if code in _WORST else 2 for code in codes), key=_WORST.index, default=0)
-
-
-def _rest() -> None:
-    """Until the load is low enough not to be called busy, or it does not become so."""
-    deadline = time.monotonic() + REST_S
-    enough = BUSY_PER_CORE * len(os.sched_getaffinity(0))
-    while os.getloadavg()[0] > enough and time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
 
 
 if __name__ == "__main__":

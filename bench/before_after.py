@@ -127,7 +127,7 @@ def _pace_of(part: str) -> Callable[[Site, int, Checkout], Awaitable[Pace]]:
 async def _move(site: Site, queue_type: QueueType, count: int, checkout: Checkout) -> Pace:
     course = Course(queue_type=queue_type, body_bytes=BODY_BYTES, prefetch=intake.PREFETCH)
     with fresh_vhost(site.url, site.api) as vhost:
-        async with Ground.open(vhost) as ground:
+        async with Ground.open(vhost, site) as ground:
             run = await race(
                 ground,
                 course,

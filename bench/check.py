@@ -95,13 +95,13 @@ def _measure(console: Console, options: argparse.Namespace, site: Site, kind: st
     ears = Ears(site.pid)
     rounds: dict[int, Round] = {}
     with fresh_vhost(site.url, site.api) as vhost:
-        small = _check(vhost, kind, max(2, options.count // 10), _HALF_GO)
-        large = _check(vhost, kind, options.count, _HALF_GO)
+        small = _check(site, vhost, kind, max(2, options.count // 10), _HALF_GO)
+        large = _check(site, vhost, kind, options.count, _HALF_GO)
         for number in range(1, options.most_rounds + 1):
             if number > options.rounds and all(found.quotable for found in _agreements(rounds).values()):
                 break
             order = _ORDER if number % 2 else _ORDER[::-1]
-            rounds[number] = _round(vhost, kind, options.count, order, ears)
+            rounds[number] = _round(site, vhost, kind, options.count, order, ears)
             said = "   ".join(f"{name} {rounds[number].paces[name]:7,.0f}/s" for name in _ORDER)
             noise = f"  not quiet: {'; '.join(rounds[number].noise)}" if rounds[number].noise else ""
             print(f"{site.version:8} {kind:7} round {number}  {said}{noise}", flush=True)
@@ -120,12 +120,12 @@ def _measure(console: Console, options: argparse.Namespace, site: Site, kind: st
     ]
 
 
-def _round(vhost: Vhost, kind: str, count: int, order: Sequence[str], ears: Ears) -> Round:
+def _round(site: Site, vhost: Vhost, kind: str, count: int, order: Sequence[str], ears: Ears) -> Round:
     """There and back; the pace of each is that of both runs together."""
     paces: dict[str, list[float]] = {name: [] for name in order}
     noise: tuple[str, ...] = ()
     for name in (*order, *reversed(order)):
-        uvloop.run(_fill(vhost.url, kind, count))
+        uvloop.run(_fill(site, vhost.url, kind, count))
         before, mark = uvloop.run(ears.before()), ears.mark()
         match name:
             case "move":
@@ -193,8 +193,8 @@ async def _look(url: str, count: int) -> Told:
     return Told(count, 0, told.seconds, (told.rss_peak_bytes or 0) / 1e6)
 
 
-def _check(vhost: Vhost, kind: str, count: int, limit: int) -> Told:
-    uvloop.run(_fill(vhost.url, kind, count))
+def _check(site: Site, vhost: Vhost, kind: str, count: int, limit: int) -> Told:
+    uvloop.run(_fill(site, vhost.url, kind, count))
     return _checked_by(vhost, count, limit)
 
 
@@ -231,12 +231,13 @@ def _dlq(vhost: Vhost, *arguments: str) -> tuple[Any, float]:
     return json.loads(said), usage.ru_maxrss / 1000
 
 
-async def _fill(url: str, kind: str, count: int) -> None:
+async def _fill(site: Site, url: str, kind: str, count: int) -> None:
     """Half of the letters with a count of 1, half with 9, in turn, each with a real `x-death`."""
     connection = await connect(parse_addresses(url)[0], name="bench: fill")
     try:
         channel = await connection.channel()
         await clear(url, ENTRY, DLQ, TARGET)
+        await asyncio.to_thread(site.begin_log)
         await _declare(channel, kind)
         await channel.select_confirms()
         outcome = await publish_all(channel, "", ENTRY, _letters(count))

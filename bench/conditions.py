@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 BUSY_PER_CORE: Final = 0.3
+REST_S: Final = 180.0
+_LOOK_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,17 @@ class Conditions:
         )
 
 
+def come_to_rest() -> None:
+    """Until the load is low enough not to be called busy, or it does not become so."""
+    deadline = time.monotonic() + REST_S
+    enough = BUSY_PER_CORE * len(os.sched_getaffinity(0))
+    while os.getloadavg()[0] > enough and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+
+
 def look(*, body_bytes: int, prefetch: int, rounds: int) -> Conditions:
+    """Those of now, when the machine has come to rest."""
+    come_to_rest()
     return Conditions(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         cores=len(os.sched_getaffinity(0)),

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from bench.errors import BenchError
 from bench.management import Vhost
+from bench.sites import Site
 from deadletter.amqp.address import parse_addresses
 from deadletter.amqp.channel import Channel
 from deadletter.amqp.handshake import connect
@@ -75,18 +76,20 @@ async def clear(url: str, *queues: str) -> None:
 
 
 class Ground:
-    """Source and target in one vhost. `lay` it anew for each race."""
+    """Source and target in one vhost. `lay` it anew for each race. `site`: where the log of quorum queues
+    begins anew with each; None where that makes no difference."""
 
-    def __init__(self, vhost: Vhost, channel: Channel) -> None:
+    def __init__(self, vhost: Vhost, channel: Channel, site: Site | None) -> None:
         self.vhost = vhost
         self._channel = channel
+        self._site = site
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, vhost: Vhost) -> AsyncIterator[Ground]:
+    async def open(cls, vhost: Vhost, site: Site | None = None) -> AsyncIterator[Ground]:
         connection = await connect(parse_addresses(vhost.url)[0], name="bench: ground")
         try:
-            yield cls(vhost, await connection.channel())
+            yield cls(vhost, await connection.channel(), site)
         finally:
             await connection.close()
 
@@ -101,6 +104,8 @@ class Ground:
         """New queues, `count` dead letters in the source, nothing in the target, and a rest. `letters`: these
         and not small ones that are all alike."""
         await clear(self.vhost.url, ENTRY, SOURCE, TARGET)
+        if self._site is not None:
+            await asyncio.to_thread(self._site.begin_log)
         for queue in (SOURCE, TARGET):
             await self._channel.declare_queue(queue, arguments={"x-queue-type": queue_type})
         into_source = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": SOURCE}

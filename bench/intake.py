@@ -145,7 +145,7 @@ def _agreement(found: Mapping[int, Round], busy: str = "") -> Agreement:
 
 async def _move(site: Site, count: int, body_bytes: int) -> float:
     with fresh_vhost(site.url, site.api) as vhost:
-        async with Ground.open(vhost) as ground:
+        async with Ground.open(vhost, site) as ground:
             await ground.lay("quorum", count, body_bytes=body_bytes)
         job = Job(url=vhost.url, source=SOURCE, target=TARGET, count=count, prefetch=PREFETCH)
         async with ready("courier", vhost) as racer:
@@ -158,7 +158,7 @@ async def _move(site: Site, count: int, body_bytes: int) -> float:
 async def take_in(site: Site, count: int, body_bytes: int, checkout: Checkout = HERE) -> tuple[float, float]:
     """Letters a second into a level by `dlq serve`, and its CPU a letter in microseconds."""
     with fresh_vhost(site.url, site.api) as vhost:
-        async with Ground.open(vhost) as ground:
+        async with Ground.open(vhost, site) as ground:
             await ground.lay("quorum", count, body_bytes=body_bytes)
         watching = asyncio.create_task(_pace(vhost, level_name(_DELAY_MS), count))
         try:

@@ -94,7 +94,7 @@ async def _rounds(
     ears = Ears(site.pid)
     runs: list[Run] = []
     with fresh_vhost(site.url, site.api) as vhost:
-        async with Ground.open(vhost) as ground:
+        async with Ground.open(vhost, site) as ground:
             for mover in movers:  # a broker loads the code it has not needed yet; that is not ours to measure
                 few = min(WARM_UP, _count(options, mover))
                 await race(ground, course, mover=mover, count=few, broker=site.version, round_number=0)

@@ -125,7 +125,7 @@ def _moved(options: argparse.Namespace, site: Site, number: int, who: str) -> Pa
             letters=_stored if who == MOVE else None,
         )
         with fresh_vhost(site.url, site.api) as vhost:
-            async with Ground.open(vhost) as ground:
+            async with Ground.open(vhost, site) as ground:
                 told = await race(
                     ground,
                     course,
@@ -143,12 +143,12 @@ def _moved(options: argparse.Namespace, site: Site, number: int, who: str) -> Pa
 
 def _replayed(options: argparse.Namespace, site: Site, name: str) -> Pace:
     with place(name) as url, fresh_vhost(site.url, site.api) as vhost:
-        return uvloop.run(_replay(options, vhost, name, url))
+        return uvloop.run(_replay(options, site, vhost, name, url))
 
 
-async def _replay(options: argparse.Namespace, vhost: Vhost, name: str, url: str) -> Pace:
+async def _replay(options: argparse.Namespace, site: Site, vhost: Vhost, name: str, url: str) -> Pace:
     await _fill(url, vhost.name, options.count)
-    async with Ground.open(vhost) as ground:
+    async with Ground.open(vhost, site) as ground:
         await ground.lay(_QUEUES, 0, body_bytes=0)
         async with serving(vhost, _SETTINGS, store=url) as service:
             plan = ReplayPlan(
