@@ -93,11 +93,9 @@ def _known(everything: Topology, name: str) -> KnownLimit:
     queue = there.queues[name]
     limit = limit_of(there, queue)
     left_over = len(there.policies) != len(everything.policies)
-    if limit is None:
-        return KnownLimit(deliveries=look_cost.UNLIMITED, left_over=left_over)
     return KnownLimit(
-        deliveries=look_cost.deliveries_of(there.version, limit.limit),
+        deliveries=look_cost.deliveries_there(queue, there.version),
         limit=limit,
-        lifting=lifting(limit, there, queue),
+        lifting=None if limit is None else lifting(limit, there, queue),
         left_over=left_over,
     )

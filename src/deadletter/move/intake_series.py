@@ -159,7 +159,7 @@ class Intakes:
         classic = not self._deliveries.counts
         if classic:
             every.reverse()
-        elif len(every) > MANY_TO_CLOSE:
+        elif not self._deliveries.known and len(every) > MANY_TO_CLOSE:
             first = every[0]
             first.return_all()
             if first.receipts.unacked and await self._is_classic():

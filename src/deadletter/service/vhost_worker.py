@@ -358,8 +358,7 @@ class VhostWorker:
         if sight is None or queue not in sight.shape.queues:
             return await by_default(link, queue)
         version = (await link.connection("consume")).server_version
-        limit = sight.shape.queues[queue].delivery_limit(version)
-        return look_cost.UNLIMITED if limit is None else look_cost.deliveries_of(version, limit)
+        return look_cost.deliveries_there(sight.shape.queues[queue], version)
 
     # -- what happened -----------------------------------------------------------------------------------
     def _on_confirmed(self, fates: Mapping[LetterFate, int]) -> None:

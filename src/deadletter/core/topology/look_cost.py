@@ -25,6 +25,7 @@ from deadletter.core.topology import rabbitmq_commands
 from deadletter.core.topology.merging import BrokerPolicy
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT
 from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT, traits_of
+from deadletter.core.topology.vhost import Queue
 
 
 class LookCost(Enum):
@@ -95,6 +96,14 @@ UNLIMITED: Final = Deliveries(limit=None, nack_costs=False, counts=False, known=
 def deliveries_of(server_version: str, limit: int | None) -> Deliveries:
     """Of a queue whose limit we were told."""
     return Deliveries(limit=limit, nack_costs=traits_of(server_version).nack_counts, known=True)
+
+
+def deliveries_there(queue: Queue, server_version: str) -> Deliveries:
+    """Of a queue that was seen. One that counts goes on doing so where it has no limit: it is no less late with
+    what it was told last, so it must not be taken for a classic one."""
+    if queue.type == "classic":
+        return UNLIMITED
+    return deliveries_of(server_version, queue.delivery_limit(server_version))
 
 
 def deliveries_by_default(server_version: str) -> Deliveries:

@@ -14,8 +14,10 @@ from deadletter.core.topology.look_cost import (
     advice,
     deliveries_by_default,
     deliveries_of,
+    deliveries_there,
 )
 from deadletter.core.topology.rabbitmq_versions import DEFAULT_LIMIT
+from deadletter.core.topology.vhost import Queue
 
 
 @pytest.mark.parametrize("version", ["4.0.5", "4.3.6", "", "5.1", "unknown"])
@@ -61,6 +63,17 @@ def test_a_closed_channel_costs_more_than_a_nack_where_only_that_is_free(
     deliveries: Deliveries, more: bool
 ) -> None:
     assert deliveries.closing_costs_more is more
+
+
+@pytest.mark.parametrize("version", ["3.10.8", "4.0.5", "4.3.6"])
+@pytest.mark.parametrize("limit", [None, -1, 5])
+def test_a_quorum_queue_counts_also_where_it_has_no_limit(version: str, limit: int | None) -> None:
+    """It is as late with acks as any other; taken for a classic one, letters would be in both places."""
+    effective = {} if limit is None else {"delivery-limit": limit}
+    found = deliveries_there(Queue(name="q", type="quorum", effective=effective), version)
+    assert (found.counts, found.known) == (True, True)
+    assert found.limit == (None if limit == -1 else limit or deliveries_by_default(version).limit)
+    assert deliveries_there(Queue(name="q", type="classic", effective=effective), version) == UNLIMITED
 
 
 def test_where_a_nack_is_free_a_letter_is_renewed_as_soon_as_a_crash_would_destroy_it() -> None:
