@@ -172,6 +172,19 @@ def test_limits_that_somebody_set(vhost: Vhost, limit: int) -> None:
     none_is_missing(vhost, bodies)
 
 
+def test_minus_one(vhost: Vhost) -> None:
+    """From 4.0 on that is no limit. On 3.x the first return is the last, as with 0."""
+    postbox.declare(vhost.url, "dlq", kind="quorum", x_delivery_limit=-1)
+    bodies = [b"%d" % n for n in range(5)]
+    postbox.fill(vhost.url, "dlq", bodies)
+    limit = None if knows_without_asking(vhost) else 0
+    for _ in range(3):
+        told = json.loads(dlq(vhost, "peek", "dlq", "--limit", "5", "--json").stdout)
+        assert (told["delivery_limit"], len(told["letters"])) == (limit, 5)
+        settle(vhost, 5)
+    none_is_missing(vhost, bodies)
+
+
 def test_a_limit_set_by_policy_and_by_an_operator(vhost: Vhost) -> None:
     postbox.declare(vhost.url, "dlq", kind="quorum")
     vhost.put("policies", "p", pattern="^dlq$", definition={"delivery-limit": 7}, **{"apply-to": "queues"})

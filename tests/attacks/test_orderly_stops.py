@@ -61,8 +61,8 @@ async def stopped(
         parse_addresses(vhost.url), source=source, decide=noted, terms=Terms(prefetch=300), limits=limits
     )
     moving = asyncio.create_task(courier.run())
-    # Told by letters, not by a clock: a quick machine ends before it. And not before the first one: uvloop cannot
-    # close a loop in which a dial was cancelled half way.
+    # Told by letters, not by a clock: a quick machine ends before it. And not before the first one: uvloop
+    # cannot close a loop in which a dial was cancelled half way.
     waiting = asyncio.create_task(begun.wait())
     await asyncio.wait({moving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

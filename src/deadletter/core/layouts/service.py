@@ -16,6 +16,7 @@ from deadletter.core.layouts.pieces import delay_queue, exact_policy, policy_now
 from deadletter.core.layouts.request import Request
 from deadletter.core.topology.merging import BrokerPolicy, Chooser
 from deadletter.core.topology.queue_arguments import X_DELIVERY_LIMIT
+from deadletter.core.topology.rabbitmq_versions import traits_of
 from deadletter.core.topology.vhost import Queue, Topology
 
 _NOBODY: str = "-"
@@ -51,7 +52,7 @@ def limit_of(there: Topology, queue: Queue) -> Limit | None:
     if queue.type != "quorum" or (limit := queue.delivery_limit(there.version)) is None:
         return None
     frozen = queue.arguments.get(X_DELIVERY_LIMIT)
-    if isinstance(frozen, int) and frozen >= 0:
+    if isinstance(frozen, int) and (frozen >= 0 or not traits_of(there.version).unlimited_by_minus_one):
         return Limit(
             queue=queue.name, limit=limit, policy=None
         )  # RabbitMQ takes the argument over a policy's -1

@@ -99,8 +99,11 @@ def deliveries_of(server_version: str, limit: int | None) -> Deliveries:
 
 
 def deliveries_there(queue: Queue, server_version: str) -> Deliveries:
-    """Of a queue that was seen. One that counts goes on doing so where it has no limit: it is no less late with
-    what it was told last, so it must not be taken for a classic one."""
+    """Of a queue that was seen.
+
+    One that counts goes on doing so where it has no limit, and is no less late with what it was told last:
+    taken for a classic one, letters would be in both places.
+    """
     if queue.type == "classic":
         return UNLIMITED
     return deliveries_of(server_version, queue.delivery_limit(server_version))

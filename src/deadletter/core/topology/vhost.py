@@ -151,10 +151,12 @@ class Queue:
         """After how many deliveries a letter is thrown out; None: never. `version` is the broker's."""
         if self.type != "quorum":
             return None
-        limit = _number(self.effective.get("delivery-limit"))
+        limit, traits = _number(self.effective.get("delivery-limit")), traits_of(version)
         if limit is None:
-            return traits_of(version).default_delivery_limit
-        return None if limit < 0 else limit
+            return traits.default_delivery_limit
+        if limit < 0:
+            return None if traits.unlimited_by_minus_one else 0
+        return limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

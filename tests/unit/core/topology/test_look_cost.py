@@ -72,7 +72,10 @@ def test_a_quorum_queue_counts_also_where_it_has_no_limit(version: str, limit: i
     effective = {} if limit is None else {"delivery-limit": limit}
     found = deliveries_there(Queue(name="q", type="quorum", effective=effective), version)
     assert (found.counts, found.known) == (True, True)
-    assert found.limit == (None if limit == -1 else limit or deliveries_by_default(version).limit)
+    if limit == -1:  # on 3.x the first return is the last
+        assert found.limit == (0 if version == "3.10.8" else None)
+    else:
+        assert found.limit == (limit or deliveries_by_default(version).limit)
     assert deliveries_there(Queue(name="q", type="classic", effective=effective), version) == UNLIMITED
 
 
