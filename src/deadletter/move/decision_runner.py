@@ -174,7 +174,14 @@ class DecisionRunner:
     ) -> None:
         assert self.outlet is not None
         why = self.outlet.send(
-            intake, delivery, send, letter.came_by, more=more, tries=tries, keep=self._keep
+            intake,
+            delivery,
+            send,
+            letter.came_by,
+            more=more,
+            tries=tries,
+            keep=self._keep,
+            build=letter.build,
         )
         if why is not None:
             self._reconsider(intake, delivery, letter, send, Setback.UNFIT, why, tries)

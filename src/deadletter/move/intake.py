@@ -193,9 +193,11 @@ class Intake:
         if self.alarmed and self.prefetch > 1:
             return True
         held = self.receipts.held
+        if not held:
+            return False  # asked with every letter
         most = self.shape.all_held_max if self.receipts.only_held else self.shape.held_max
         # At most half the window: the other half must be enough to keep letters coming.
-        return held > 0 and held >= min(most, self.prefetch // 2)
+        return held >= min(most, self.prefetch // 2)
 
     @property
     def singly(self) -> bool:

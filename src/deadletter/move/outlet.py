@@ -15,6 +15,7 @@ from deadletter.amqp.connection import Connection
 from deadletter.core.letter.envelope import EnvelopeRoute, ExchangeKey, letter_id, move_number
 from deadletter.core.letter.key_bytes import as_bytes
 from deadletter.core.letter.message import RawMessage
+from deadletter.core.letter.property_build import PropertyBuild
 from deadletter.core.letter.wrapping import came_by as first_came_by
 from deadletter.core.letter.wrapping import unwrap, wrap
 from deadletter.errors import MessageError, MoveFailed, UsageError
@@ -37,6 +38,8 @@ class Cargo(NamedTuple):
     """As it was published."""
     verdict: Send | Wrap
     tries: int
+    kept_bytes: int = 0
+    """Of the delivery's body: to sum this up is quicker than to go and see each of them again."""
 
 
 class Outlet:
@@ -139,8 +142,10 @@ class Outlet:
         more: bytes = b"",
         tries: int = 0,
         keep: bool = False,
+        build: PropertyBuild | None = None,
     ) -> str | None:
-        """Publish a letter; returns why it cannot go, in which case nothing was published."""
+        """Publish a letter; returns why it cannot go, in which case nothing was published. `build`: of its
+        properties, where that is known."""
         if self._last is None or self._last[0] is not verdict:
             try:
                 self._last = self._ways.get(id(verdict)) or self._way(verdict)
@@ -151,9 +156,13 @@ class Outlet:
         channel, message = self._channel, delivery.message
         try:
             if verdict.unwrap and (inside := unwrap(message)) is not None:
-                came_by, message = first_came_by(message) or came_by, inside
+                came_by, message, build = first_came_by(message) or came_by, inside, None
             properties = route.properties(
-                message, came_by=came_by, number=self._number_from + channel.published + 1, more=more
+                message,
+                came_by=came_by,
+                number=self._number_from + channel.published + 1,
+                more=more,
+                build=build,
             )
         except MessageError as error:
             return f"it cannot be read: {error}"
@@ -161,11 +170,13 @@ class Outlet:
         if len(properties) + 20 > self._connection.frame_max_bytes:
             return f"its headers do not fit into a frame of {self._connection.frame_max_bytes} bytes"
         number = channel.publish(publishing, properties, message.body)
-        kept = None
         if keep:
-            kept = delivery
-            self.kept_bytes += len(message.body)
-        self._flights.launch(number, Cargo(intake, kept, delivery.tag, properties, verdict, tries))
+            size = len(delivery.message.body)
+            self.kept_bytes += size
+            cargo = Cargo(intake, delivery, delivery.tag, properties, verdict, tries, size)
+        else:
+            cargo = Cargo(intake, None, delivery.tag, properties, verdict, tries)
+        self._flights.launch(number, cargo)
         return None
 
     def send_wrapped(self, intake: Intake, delivery: Delivery, verdict: Wrap, *, tries: int) -> None:
@@ -182,8 +193,9 @@ class Outlet:
         )
         publishing = self._channel.publishing(verdict.exchange, verdict.routing_key, mandatory=True)
         number = self._channel.publish(publishing, wrapped.properties, wrapped.body)
-        self.kept_bytes += len(delivery.message.body)
-        cargo = Cargo(intake, delivery, delivery.tag, wrapped.properties, verdict, tries)
+        size = len(delivery.message.body)
+        self.kept_bytes += size
+        cargo = Cargo(intake, delivery, delivery.tag, wrapped.properties, verdict, tries, size)
         self._flights.launch(number, cargo)
 
     def _way(self, verdict: Send) -> tuple[Send, bytes, EnvelopeRoute]:
@@ -208,7 +220,7 @@ class Outlet:
     def _on_confirm(self, number: int, multiple: bool, ok: bool) -> None:
         landed = self._flights.land(number, multiple=multiple, ok=ok)
         if self.kept_bytes:
-            self.kept_bytes -= sum(len(cargo.delivery.message.body) for cargo, _ in landed if cargo.delivery)
+            self.kept_bytes -= sum([cargo.kept_bytes for cargo, _ in landed])
         self._on_outcome(landed)
 
     def _on_return(self, returned: ReturnedMessage) -> None:

@@ -229,7 +229,8 @@ class _Judge:
             self.would_move = 0
 
     def decide(self, letter: Letter) -> Verdict:
-        raw = self._headers.of(letter.message.properties).together
+        chosen = self._headers.of(letter.message.properties)
+        raw, letter.build = chosen.together, chosen.build
         count = self._known.get(raw)
         if count is None:
             count = self._count(letter, raw)

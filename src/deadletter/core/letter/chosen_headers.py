@@ -27,6 +27,8 @@ class CutHeaders(NamedTuple):
     """The values of the names in `apart`, typed, in that order; of several the last; empty where none is."""
     names: frozenset[bytes]
     """Of the entries in `together`."""
+    build: PropertyBuild | None = None
+    """How the properties are built; None where they were walked."""
 
 
 class _Place(NamedTuple):
@@ -53,7 +55,8 @@ class ChosenHeaders:
         size = len(properties)
         known = self._known.get(size)
         if known is not None and known.build.fits(properties):
-            return CutHeaders(b"".join(known.together(properties)), known.apart(properties), known.names)
+            entries = b"".join(known.together(properties))
+            return CutHeaders(entries, known.apart(properties), known.names, known.build)
         flags, before, headers, _, rest = take_apart(properties)
         check(flags, rest)
         found = field_table.find(headers, self._names)

@@ -68,7 +68,7 @@ from deadletter.core.letter.message import (
 )
 from deadletter.core.letter.move_kind import Deaths as Deaths
 from deadletter.core.letter.move_kind import Leg as Leg
-from deadletter.core.letter.property_build import BuildsDue
+from deadletter.core.letter.property_build import BuildsDue, PropertyBuild
 from deadletter.errors import UsageError
 
 _pack_u16: Final = Struct(">H").pack
@@ -220,17 +220,23 @@ class EnvelopeRoute:
         more: bytes = b"",
         own_id: bytes = b"",
         entries: Sequence[field_table.Entry] | None = None,
+        build: PropertyBuild | None = None,
     ) -> bytes:
         """The properties with which this letter goes. This is the loop of the safe move.
 
         `more` are header entries of this letter alone, encoded. `own_id`: its id, where that is known and
         not told by its content. `entries`: where the headers that are `touched`, and others, stand in the
-        table, where somebody has walked it. Raises MessageError when the properties are not what AMQP says
-        they are.
+        table, where somebody has walked it. `build`: how they are built, where somebody has looked. Raises
+        MessageError when the properties are not what AMQP says they are.
         """
         raw = message.properties
         known = self._shapes.get(len(raw))
-        if known is not None and not own_id and entries is None and known.build.fits(raw):
+        if (
+            known is not None
+            and not own_id
+            and entries is None
+            and (known.build == build or known.build.fits(raw))
+        ):
             identity = raw[known.id_at : known.id_at + 32] if known.id_at else self._derived(known, message)
             if not known.id_at or _HEX(identity):
                 return self._of_build(known, raw, identity, came_by, self._move % number, more)

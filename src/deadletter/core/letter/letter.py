@@ -15,6 +15,7 @@ from deadletter.core.letter.envelope_parts import checked_headers
 from deadletter.core.letter.field_table import Value
 from deadletter.core.letter.key_bytes import as_text
 from deadletter.core.letter.message import RawMessage, View
+from deadletter.core.letter.property_build import PropertyBuild
 
 _DIGITS: Final = "0123456789abcdef"
 """Of an id of ours, which has 32 of them."""
@@ -23,7 +24,7 @@ _DIGITS: Final = "0123456789abcdef"
 class Letter:
     """One message taken from `source`; raises MessageError when asked for what its bytes do not hold."""
 
-    __slots__ = ("_view", "came_by", "circling", "message", "redelivered", "source")
+    __slots__ = ("_view", "build", "came_by", "circling", "message", "redelivered", "source")
 
     def __init__(
         self,
@@ -39,6 +40,8 @@ class Letter:
         self.came_by: ExchangeKey = came_by
         self.redelivered: bool = redelivered
         self.circling: bool = circling
+        self.build: PropertyBuild | None = None
+        """How its properties are built, where whoever decided found that out: who publishes it need not."""
         self._view: View | None = None
 
     def with_message(self, message: RawMessage) -> Letter:

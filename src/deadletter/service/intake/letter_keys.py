@@ -87,6 +87,7 @@ class LetterReader:
         chosen = self._headers.of(letter.message.properties)
         if _X_DEATH not in chosen.names:
             return None
+        letter.build = chosen.build
         identity, released = chosen.apart
         if letter.came_by != self._came_last[0]:
             self._came_last = letter.came_by, _start(letter.came_by)

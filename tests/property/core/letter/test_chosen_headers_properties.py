@@ -35,11 +35,13 @@ USUAL = oracle.properties(
 
 
 def cut(by: ChosenHeaders, properties: bytes) -> CutHeaders | str:
-    """What is cut out, or why nothing is."""
+    """What is cut out, or why nothing is. The build that is told is one that fits."""
     try:
-        return by.of(properties)
+        chosen = by.of(properties)
     except MessageError as error:
         return str(error)
+    assert chosen.build is None or chosen.build.fits(properties)
+    return chosen._replace(build=None)
 
 
 @given(
@@ -76,8 +78,9 @@ def test_what_is_cut_is_what_stands_there() -> None:
         (oracle.text(AN_ID).wire, oracle.text(b"4bf92f3577b34da6").wire, b""),
         TOGETHER,
     )
-    for _ in range(LEARN_AFTER + 2):  # walked at first, then cut
-        assert by.of(USUAL) == expected
+    for number in range(LEARN_AFTER + 2):  # walked at first, then cut
+        assert cut(by, USUAL) == expected
+        assert (by.of(USUAL).build is None) is (number * 2 + 1 < LEARN_AFTER)
 
 
 def test_only_so_many_lengths_are_counted() -> None:

@@ -12,10 +12,11 @@ from tests import amqp_oracle as oracle
 from tests.amqp_strategies import AN_ID, DEATH, PROPERTIES
 
 from deadletter.core.letter import names
+from deadletter.core.letter.chosen_headers import ChosenHeaders
 from deadletter.core.letter.deaths_aside import MAX_DEATHS_BYTES
 from deadletter.core.letter.envelope import Deaths, EnvelopeRoute, ExchangeKey, Leg
 from deadletter.core.letter.message import RawMessage
-from deadletter.core.letter.property_build import LEARN_AFTER, LEARN_AGAIN
+from deadletter.core.letter.property_build import LEARN_AFTER, LEARN_AGAIN, PropertyBuild, build_of
 from deadletter.errors import MessageError
 
 ROUTES = st.fixed_dictionaries(
@@ -36,12 +37,27 @@ def route(terms: dict[str, object]) -> EnvelopeRoute:
     return EnvelopeRoute(run="run", source="dlq", user="guest", **terms)  # type: ignore[arg-type]  # drawn
 
 
-def told(by: EnvelopeRoute, properties: bytes, came_by: ExchangeKey, number: int, more: bytes) -> bytes | str:
+def told(
+    by: EnvelopeRoute,
+    properties: bytes,
+    came_by: ExchangeKey,
+    number: int,
+    more: bytes,
+    build: PropertyBuild | None = None,
+) -> bytes | str:
     """With what it goes, or why it does not."""
+    message = RawMessage(properties, b"body")
     try:
-        return by.properties(RawMessage(properties, b"body"), came_by=came_by, number=number, more=more)
+        return by.properties(message, came_by=came_by, number=number, more=more, build=build)
     except MessageError as error:
         return str(error)
+
+
+def found_out(by: ChosenHeaders, properties: bytes) -> PropertyBuild | None:
+    try:
+        return by.of(properties).build
+    except MessageError:
+        return None
 
 
 PLAIN = {
@@ -83,16 +99,33 @@ def test_one_whose_build_is_known_goes_as_one_that_is_walked(
     came_by: ExchangeKey,
     more: bytes,
 ) -> None:
-    learned = route(terms)
+    """Whoever decided tells the build, where it found that out; that changes nothing either."""
+    learned, decided = route(terms), ChosenHeaders(frozenset({b"x-death"}))
     for number in range(LEARN_AFTER + 1):
         told(learned, properties, came_by, number, b"")
+        found_out(decided, properties)
     for number, changed in enumerate([[], *changes]):
         other = bytearray(properties)
         for place, value in changed:
             other[place % len(other)] = value
-        assert told(learned, bytes(other), came_by, number, more) == told(
-            route(terms), bytes(other), came_by, number, more
-        )
+        walked = told(route(terms), bytes(other), came_by, number, more)
+        assert told(learned, bytes(other), came_by, number, more) == walked
+        build = found_out(decided, bytes(other))
+        assert told(learned, bytes(other), came_by, number, more, build) == walked
+
+
+def test_a_build_that_is_told_need_not_be_the_one_that_is_known() -> None:
+    """One that decides learned from letters, one that publishes from others of the same length."""
+    first, second = (
+        oracle.properties(headers=oracle.table_bytes([(name, oracle.text(b"value"))]))
+        for name in (b"x-death", b"another")
+    )
+    by = route(PLAIN)
+    for number in range(LEARN_AFTER + 1):
+        told(by, second, ExchangeKey(b"", b""), number, b"")
+    assert by.known_builds == 1
+    walked = told(route(PLAIN), first, ExchangeKey(b"", b""), 5, b"")
+    assert told(by, first, ExchangeKey(b"", b""), 5, b"", build_of(first)) == walked
 
 
 def test_the_usual_letter_has_a_build_that_is_learned() -> None:
