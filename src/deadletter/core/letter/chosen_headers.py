@@ -2,13 +2,15 @@
 
 Whoever decides about ten thousand letters a second looks at the same headers of each. Where letters are built
 alike (`property_build`) those stand at the same places: they are cut out there, without walking the table. A
-letter that is built in another way is walked; what comes out is the same.
+letter that is built in another way is walked; what comes out is the same. Letters that died together mostly
+have the same entries, too, and nothing apart: then what was cut out of the last one is told again, as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from deadletter.core.letter import field_table
 from deadletter.core.letter.envelope_parts import take_apart
@@ -31,11 +33,23 @@ class CutHeaders(NamedTuple):
     """How the properties are built; None where they were walked."""
 
 
-class _Place(NamedTuple):
+_NOTHING_CUT: Final = CutHeaders(b"", (), frozenset())
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Place:
     build: PropertyBuild
     together: Cut
     apart: Cut
     names: frozenset[bytes]
+    same_mask: int
+    """Ones over the build and over the entries in `together`: letters alike there have the same cut out."""
+    unlike: bool
+    """Something in `apart` is there, which is another in each letter."""
+    told: int = -1
+    """What stood under the mask in the last one that was cut; -1, which nothing is, before that."""
+    cut: CutHeaders = _NOTHING_CUT
+    """What was cut out of it."""
 
 
 class ChosenHeaders:
@@ -54,9 +68,17 @@ class ChosenHeaders:
         """Raises MessageError when the properties are not what AMQP says they are."""
         size = len(properties)
         known = self._known.get(size)
-        if known is not None and known.build.fits(properties):
-            entries = b"".join(known.together(properties))
-            return CutHeaders(entries, known.apart(properties), known.names, known.build)
+        if known is not None:
+            number = int.from_bytes(properties)
+            told = number & known.same_mask
+            if told == known.told:
+                return known.cut
+            if number & known.build.mask == known.build.told:
+                entries = b"".join(known.together(properties))
+                chosen = CutHeaders(entries, known.apart(properties), known.names, known.build)
+                if not known.unlike:
+                    known.told, known.cut = told, chosen
+                return chosen
         flags, before, headers, _, rest = take_apart(properties)
         check(flags, rest)
         found = field_table.find(headers, self._names)
@@ -81,12 +103,23 @@ class ChosenHeaders:
             else:
                 runs.append(slice(table + start, table + end))
         values = {name: slice(table + value, table + end) for name, _, value, end in found}
+        build = build_of(properties)
         return _Place(
-            build=build_of(properties),
+            build=build,
             together=cutter(runs),
             apart=_exactly([values.get(name, slice(0, 0)) for name in self._apart]),
             names=frozenset(entry[0] for entry in found if entry[0] not in self._apart),
+            same_mask=build.mask | _over(runs, len(properties)),
+            unlike=any(name in self._apart for name in values),
         )
+
+
+def _over(parts: Sequence[slice], size: int) -> int:
+    """Ones over these parts of so many bytes."""
+    mask = bytearray(size)
+    for part in parts:
+        mask[part] = b"\xff" * (part.stop - part.start)
+    return int.from_bytes(mask)
 
 
 def _exactly(parts: Sequence[slice]) -> Cut:

@@ -17,7 +17,7 @@ from deadletter.core.deciding.letter_view import LetterView, view_letter
 from deadletter.core.deciding.place import Place
 from deadletter.core.deciding.policy import Policies, Policy
 from deadletter.core.letter import names
-from deadletter.core.letter.chosen_headers import ChosenHeaders
+from deadletter.core.letter.chosen_headers import ChosenHeaders, CutHeaders
 from deadletter.core.letter.envelope import ExchangeKey
 from deadletter.core.letter.header_values import MAX_NAME_BYTES
 from deadletter.core.letter.letter import Letter
@@ -52,6 +52,14 @@ class LetterKey(NamedTuple):
     released_ms: int | None
 
 
+class _Last(NamedTuple):
+    """The last letter's: one of which the very same was cut out, and that came the same way, has its key."""
+
+    chosen: CutHeaders | None
+    came_by: ExchangeKey
+    key: LetterKey | None
+
+
 class LetterReader:
     """Reads letters for one set of policies."""
 
@@ -74,6 +82,7 @@ class LetterReader:
                 wanted.add(policy.count_by.header.encode())
         self._headers = ChosenHeaders(frozenset(wanted), apart=_APART)
         self._came_last = ExchangeKey(b"", b""), _start(ExchangeKey(b"", b""))
+        self._last = _Last(None, ExchangeKey(b"", b""), None)
         # What tells one letter from all others is no part of the key, so a policy that asks for it sees each.
         self._whole = any(map(_looks_further, policies)) or not wanted.isdisjoint(_APART)
         self._content_type = any(policy.match.content_type is not None for policy in policies)
@@ -85,9 +94,11 @@ class LetterReader:
         if self._whole:
             return None
         chosen = self._headers.of(letter.message.properties)
+        letter.build = chosen.build
+        if chosen is self._last.chosen and letter.came_by == self._last.came_by:
+            return self._last.key
         if _X_DEATH not in chosen.names:
             return None
-        letter.build = chosen.build
         identity, released = chosen.apart
         if letter.came_by != self._came_last[0]:
             self._came_last = letter.came_by, _start(letter.came_by)
@@ -105,7 +116,10 @@ class LetterReader:
             content_type = repr(letter.view.content_type).encode()
             start += len(content_type).to_bytes(2) + content_type
         released_ms = int(_unpack(released, 1)[0]) if released and released[0] == _LONG else None
-        return LetterKey(start + chosen.together, letter_id, released_ms)
+        key = LetterKey(start + chosen.together, letter_id, released_ms)
+        if not self._content_type:
+            self._last = _Last(chosen, letter.came_by, key)
+        return key
 
     def view(self, letter: Letter) -> LetterView:
         """The letter as a decision sees it. Raises MessageError."""
