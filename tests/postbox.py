@@ -87,6 +87,12 @@ def depth(url: str, queue: str) -> int:
         return depth_of(connection.channel(), queue)
 
 
+def consumers(url: str, queue: str) -> int:
+    """How many the queue has; what one held that is gone is back when it is not counted any more."""
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).method.consumer_count)
+
+
 def drain(url: str, queue: str, *, expect: int | None = None) -> list[Post]:
     """Take everything out of the queue; waits until `expect` are there: being given back takes a while."""
     posts: list[Post] = []
