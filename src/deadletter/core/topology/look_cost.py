@@ -102,7 +102,7 @@ def deliveries_there(queue: Queue, server_version: str) -> Deliveries:
     """Of a queue that was seen.
 
     One that counts goes on doing so where it has no limit, and is no less late with what it was told last:
-    taken for a classic one, letters would be in both places.
+    taken for a classic one it is not waited for, and letters may be in both places.
     """
     if queue.type == "classic":
         return UNLIMITED
